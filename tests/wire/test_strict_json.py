@@ -120,7 +120,7 @@ def test_the_widest_integers_pass() -> None:
     ],
 )
 def test_a_key_said_twice_is_refused_by_name(raw: bytes) -> None:
-    assert 'the key "a" stands twice' in refused(raw)
+    assert 'the key "a" is repeated' in refused(raw)
 
 
 @pytest.mark.parametrize(

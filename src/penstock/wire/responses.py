@@ -1,4 +1,4 @@
-"""What clients see of runs, activities, namespaces and workers."""
+"""Runs, activities, namespaces and workers as clients see them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def envelope(blob: Blob | None) -> Body | None:
 
 
 def readable(blob: Blob | None) -> object:
-    """The value inside a payload, for people; None when it cannot be shown as JSON."""
+    """The decoded value of a payload, for people; None if JSON cannot represent it."""
     if blob is None:
         return None
     try:
@@ -63,7 +63,7 @@ def namespace(each: Namespace) -> Body:
 
 
 def run_summary(run: Run) -> Body:
-    """A run as it stands in a list."""
+    """A run in a list."""
     return {
         "workflow_id": run.workflow_id,
         "run_id": run.run_id,
@@ -135,7 +135,7 @@ def run_detail(run: Run, status: str, run_count: int, is_current: bool, bounds: 
 
 
 def warnings(run: Run, bounds: StructuralLimits) -> list[Body]:
-    """Which bounds a run has nearly reached, and what to do about it."""
+    """Bounds that a run has nearly reached, with advice."""
     return [
         {
             "limit_kind": each.limit_kind,
@@ -189,7 +189,7 @@ def _wait_reason(run: Run) -> str | None:
         return None
     error, _ = split_error(run.task_error)
     if run.blocked is not None:
-        return f"The workers' code does not fit the history: {error}"
+        return f"The workflow code does not match the history: {error}"
     if error is not None:
         return f"The workflow task failed {run.task_failures} times: {error}"
     waiting = waits.parse(run.waits)
@@ -210,7 +210,7 @@ def _wait_reason(run: Run) -> str | None:
 
 
 def control_event(event: RecordedEvent, run: Run) -> Body:
-    """An event for operators: the first one also shows what the run was started with."""
+    """An event as operators see it; the first one includes the input of the run."""
     payload: Any = msgspec.Raw(event.payload.encode())
     if event.sequence == 1:
         payload = json.loads(event.payload) | {"arguments": run.input}
@@ -305,7 +305,7 @@ def worker(each: WorkerRecord, now_ms: int, stale_after_ms: int) -> Body:
 
 
 def poller(each: WorkerRecord, now_ms: int, stale_after_ms: int) -> Body:
-    """A worker as its queue sees it."""
+    """A worker in the description of its queue."""
     slots = each.task_slots or {}
     return {
         "worker_id": each.worker_id,

@@ -171,7 +171,7 @@ class TestBadInput:
             ('{"seq": 2}', "line 2: Object missing required field `event`"),
             (
                 '{"event": "grantd"}',
-                "line 2: event 'grantd' is none that can be checked; did you mean 'granted'",
+                "line 2: event 'grantd' is unknown; did you mean 'granted'",
             ),
             (json.dumps(granted(2, "b", attempt="x")), "line 2: Expected `int`, got `str` - at `$.attempt`"),
             (

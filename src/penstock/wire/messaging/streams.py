@@ -1,4 +1,4 @@
-"""Streams on the wire: messages that are sent to workflows, items that are added to streams, and what readers see."""
+"""Message streams and workflow streams: requests and responses."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ Items = Annotated[list[Item], Meta(min_length=1, max_length=ITEMS_PER_APPEND_MAX
 class AppendItems(RequestModel):
     items: Items
     max_pending_items: PendingMax | None = None
-    """Refuse the items if more than so many would not be read."""
+    """Reject the items if more than so many would be unread."""
 
 
 class CloseStream(RequestModel):
     error_reason: ErrorReason | None = None
-    """With this, the stream ends as errored."""
+    """If given, the stream ends with an error."""
     retention_seconds: Seconds | None = None
-    """How long it is kept; as long as its run, where nothing is said."""
+    """How long it is retained; as long as its run by default."""
 
 
 class ReadItems(RequestModel):
@@ -89,7 +89,7 @@ def close(request: CloseStream) -> StreamClose:
 
 
 def directive(body: Mapping[str, Any] | None, field: str = "workflow_stream") -> Body | None:
-    """What a command does with a stream, checked; payloads become blobs."""
+    """Parse the stream operation of a command; payloads become blobs."""
     if body is None:
         return None
     try:
@@ -98,9 +98,9 @@ def directive(body: Mapping[str, Any] | None, field: str = "workflow_stream") ->
         errors = refusal.details["errors"]
         raise ValidationFailed({f"{field}.{name}": each for name, each in errors.items()}) from None
     if said.operation == "append" and not said.items:
-        raise ValidationFailed({f"{field}.items": ["is required: what is to be added"]})
+        raise ValidationFailed({f"{field}.items": ["is required: the items to append"]})
     if said.operation == "error" and said.error_reason is None:
-        raise ValidationFailed({f"{field}.error_reason": ["is required: why the stream ends"]})
+        raise ValidationFailed({f"{field}.error_reason": ["is required: why the stream failed"]})
     checked: Body = msgspec.structs.asdict(said)
     checked["items"] = [
         msgspec.structs.asdict(each) | {"payload": _blob(each, f"{field}.items.{place}")}
@@ -121,7 +121,7 @@ def _draft(item: Item, field: str) -> StreamItemDraft:
 
 
 def _blob(item: Item, field: str) -> Blob | None:
-    """The payload of an item; None when only a reference says where it lies."""
+    """The payload of an item; None if it only has a reference."""
     if item.payload is None and item.payload_reference is not None:
         return None
     return Blob(payloads.parse_value(item.payload, f"{field}.payload").blob)

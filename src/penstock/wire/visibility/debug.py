@@ -1,4 +1,4 @@
-"""The inside of a run as JSON."""
+"""The debug view of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STATES: Final = {TaskState.READY: "ready", TaskState.DELAYED: "delayed", TaskSt
 
 
 def execution(run: Run, status: str, facts: Mapping[str, Any]) -> Body:
-    """What is known of the run itself; `facts` are what its reader has worked out."""
+    """The run itself; `facts` are added to it."""
     return {
         "status": status,
         "status_bucket": run.status.bucket,
@@ -111,11 +111,11 @@ def workflow_task(task: Task, run: Run, now_ms: int) -> Body:
 def _summary(task: Task, now_ms: int) -> str:
     match task.state:
         case TaskState.LEASED:
-            return f"Held by {task.lease_owner}" + (", beyond its lease" if _is_expired(task, now_ms) else "")
+            return f"Held by {task.lease_owner}" + (", lease expired" if _is_expired(task, now_ms) else "")
         case TaskState.DELAYED:
-            return f"Rests until {iso(task.available_at_ms)}"
+            return f"Delayed until {iso(task.available_at_ms)}"
         case _:
-            return "Waits for a worker"
+            return "Waiting for a worker"
 
 
 def _is_expired(task: Task, now_ms: int) -> bool:

@@ -1,4 +1,4 @@
-"""The commands of a completed workflow task, from JSON to the core's values."""
+"""Parses the commands of a completed workflow task into values of the core."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ from penstock.wire.workflows.command_shapes import (
 
 T = TypeVar("T")
 STEPWISE_MAX = 1_000
-"""Commands of one workflow task."""
+"""Most commands of one workflow task."""
 MEMO_ENTRIES_MAX = 100
 MEMO_VALUE_BYTES_MAX = 10_240
 _MEMO_KEY = re.compile(r"(?!-?[0-9]+\Z)[A-Za-z0-9_.:-]{1,64}\Z")
@@ -93,15 +93,15 @@ _GROUP = (
     "selection_member_size",
     "selection_member_kind",
 )
-"""What an event must repeat of the group that the command which caused it belongs to."""
+"""Fields of a parallel group that an event repeats from its command."""
 
 
 def parse_commands(
     bodies: Sequence[Mapping[str, Any]], namespace: str | None = None, *, concurrent: bool = False
 ) -> list[Command]:
-    """All commands or a refusal that names the wrong ones: `commands.0.delay_seconds`.
+    """Parse all commands; the error names invalid fields as `commands.0.delay_seconds`.
 
-    A command speaks of its own namespace only. Some are for concurrent runs alone, some for all others.
+    A command may only name its own namespace. Some commands are for concurrent runs only, some for stepwise runs.
     """
     commands: list[Command] = []
     errors: dict[str, list[str]] = {}
@@ -140,7 +140,9 @@ def _check_mode(body: Mapping[str, Any], *, concurrent: bool) -> None:
         manner = "stepwise" if concurrent else "concurrent"
         raise ValidationFailed({"type": [f"{kind} is for {manner} runs"]})
     if concurrent and body.get("parallel_group_path") is not None:
-        raise ValidationFailed({"parallel_group_path": ["the steps of a concurrent run are in no groups"]})
+        raise ValidationFailed(
+            {"parallel_group_path": ["must be left out: steps of a concurrent run have no groups"]}
+        )
 
 
 def _command(body: dict[str, Any]) -> Command:
@@ -204,7 +206,7 @@ def _continue(body: dict[str, Any]) -> ContinueAsNew:
 def _local(body: dict[str, Any]) -> RecordLocalActivity:
     request = parse(body, LocalActivityCommand)
     if request.outcome != "completed" and request.message is None:
-        raise ValidationFailed({"message": ["must say how the activity ended"]})
+        raise ValidationFailed({"message": ["is required: how the activity ended"]})
     fields = {
         "attempts": request.attempts,
         "attempt_count": len(request.attempts or ()) or 1,
@@ -279,11 +281,11 @@ def _search_attributes(body: dict[str, Any]) -> UpsertSearchAttributes:
 def _check_attribute_names(attributes: Mapping[str, Any], field: str) -> None:
     wrong = [name for name in attributes if not _ATTRIBUTE_KEY.match(name) or len(name) > 128]
     if wrong:
-        raise ValidationFailed({f"{field}.{wrong[0][:140]}": ["is not a name of a search attribute"]})
+        raise ValidationFailed({f"{field}.{wrong[0][:140]}": ["is not a valid name of a search attribute"]})
 
 
 def _named_attributes(attributes: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The search attributes of a run that a command starts. A null is as good as a name that is left out."""
+    """Search attributes of a run that a command starts; null entries are dropped."""
     _check_attribute_names(attributes or {}, "search_attributes")
     if attributes is None:
         return None
@@ -297,7 +299,7 @@ def _memo(body: dict[str, Any]) -> UpsertMemo:
         raise ValidationFailed({"entries": [f"must be at most {MEMO_ENTRIES_MAX}"]})
     for name, value in entries.items():
         if not _MEMO_KEY.match(name):
-            raise ValidationFailed({f"entries.{name[:80]}": ["is not a name that a memo can have"]})
+            raise ValidationFailed({f"entries.{name[:80]}": ["is not a valid name of a memo entry"]})
         if len(json.dumps(value).encode()) > MEMO_VALUE_BYTES_MAX:
             raise ValidationFailed({f"entries.{name}": [f"must be at most {MEMO_VALUE_BYTES_MAX} bytes"]})
     return UpsertMemo(entries, blob)
@@ -390,13 +392,13 @@ def _schedule(request: ScheduleActivityCommand, body: dict[str, Any]) -> Schedul
 
 
 def _activity_extra(request: ScheduleActivityCommand) -> dict[str, Any]:
-    """What is kept with an activity, and repeated by its events."""
+    """What is stored with an activity and repeated in its events."""
     said = {ON_LOST_LEASE: request.on_lost_lease, BUILD_ID: request.build_id}
     return {name: value for name, value in said.items() if value is not None}
 
 
 def instant_of(text: str | None, field: str) -> int | None:
-    """An instant on the wire, in milliseconds since 1970."""
+    """An ISO-8601 instant in milliseconds since 1970."""
     at_ms = None if text is None else instant(text)
     if text is not None and at_ms is None:
         raise ValidationFailed({field: ["must be an ISO-8601 instant"]})
@@ -407,7 +409,7 @@ _UNSAID = NestedPriority()
 
 
 def wish(said: WithPriority) -> PriorityOverride:
-    """Standing on the wire. A key is counted in bytes, because that is what is kept."""
+    """Level, key and weight of a request. Keys are bounded in bytes, which is how they are stored."""
     nested = said.priority if isinstance(said.priority, NestedPriority) else _UNSAID
     flat = None if isinstance(said.priority, NestedPriority) else said.priority
     level = _agreed_value("priority_key", flat, said.priority_key, nested.priority_key)
@@ -419,13 +421,13 @@ def wish(said: WithPriority) -> PriorityOverride:
 
 
 def _agreed_value(field: str, *values: T | None) -> T | None:
-    """What was said, once or more often."""
+    """The value that was given, once or in several fields with equal values."""
     said = None
     for value in values:
         if value is None:
             continue
         if said is not None and value != said:
-            raise ValidationFailed({field: ["is said twice, and not the same"]})
+            raise ValidationFailed({field: ["is given twice with different values"]})
         said = value if said is None else said
     return said
 
@@ -436,7 +438,7 @@ def activity_timeouts(
     schedule_to_close_ms: int | None,
     heartbeat_ms: int | None,
 ) -> ActivityTimeouts:
-    """The four clocks; an inner clock may not outlast the one around it."""
+    """The four timeouts; an inner one must not exceed the one around it."""
     for name, inner, outer_name, outer in (
         ("heartbeat_timeout", heartbeat_ms, "start_to_close_timeout", start_to_close_ms),
         ("start_to_close_timeout", start_to_close_ms, "schedule_to_close_timeout", schedule_to_close_ms),
@@ -458,7 +460,7 @@ def layered_timeouts(
     schedule_to_close_ms: int | None,
     heartbeat_ms: int | None,
 ) -> ActivityTimeouts:
-    """The four clocks as layers of configuration gave them: nobody chose them together, so they are cut to fit."""
+    """The four timeouts from layers of configuration, which were not chosen together: inner ones are cut to fit."""
     return ActivityTimeouts(
         schedule_to_start_ms=schedule_to_start_ms,
         start_to_close_ms=start_to_close_ms,
@@ -496,7 +498,7 @@ def _fail(request: FailWorkflowCommand) -> FailWorkflow:
 
 
 def _extra(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What the events of a step repeat. The innermost entry of its path is said once more beside the path."""
+    """Fields that the events of a step repeat. The innermost entry of its group path is repeated beside the path."""
     extra: dict[str, Any] = {}
     if body.get("summary") is not None:
         extra["summary"] = parse(dict(body), WithSummary).summary
@@ -506,7 +508,7 @@ def _extra(body: Mapping[str, Any]) -> dict[str, Any]:
         return extra
     for entry in parse(dict(body), GroupPath).path:
         if entry.parallel_group_index >= entry.parallel_group_size:
-            raise ValidationFailed({"parallel_group_path": ["has an index outside its group"]})
+            raise ValidationFailed({"parallel_group_path": ["has an index outside of its group"]})
     path = body["parallel_group_path"]
     if path[0].get("parallel_group_mode") == "select":
         parse(path[0], SelectEntry)
@@ -515,7 +517,7 @@ def _extra(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def ms_of(seconds: int | None, milliseconds: int | None) -> int | None:
-    """A time that is said in seconds, or in milliseconds, which go before."""
+    """A duration given in seconds or in milliseconds, which take precedence."""
     return milliseconds if milliseconds is not None or seconds is None else seconds * 1000
 
 
