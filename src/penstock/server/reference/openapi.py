@@ -156,12 +156,13 @@ def _query_parameters(operation: Operation) -> list[Body]:
 def _without_null(schema: Body) -> Body:
     """A query parameter is absent or has a value; it is never null."""
     schema = {key: value for key, value in schema.items() if key != "default" or value is not None}
-    options = [each for each in schema.get("anyOf", []) if each.get("type") != "null"]
-    if len(options) == 1:
-        return {**{key: value for key, value in schema.items() if key != "anyOf"}, **options[0]}
     if "enum" in schema:
-        schema["enum"] = [each for each in schema["enum"] if each is not None]
-    return schema
+        return schema | {"enum": [each for each in schema["enum"] if each is not None]}
+    options = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
+    if len(options) != 1:
+        return schema
+    del schema["anyOf"]
+    return {**schema, **options[0]}
 
 
 def _headers(operation: Operation) -> list[Body]:
@@ -215,7 +216,7 @@ _MEANINGS = {
 }
 
 
-def _responses(operation: Operation, problem: Body) -> Body:
+def _error_statuses(operation: Operation) -> set[int]:
     access = ACCESS[operation.family]
     statuses = {400, 408, 413, 421, 431, 500, 503, *operation.refusals}
     if access.roles is not None:
@@ -226,6 +227,10 @@ def _responses(operation: Operation, problem: Body) -> Body:
         statuses.add(422)
     if operation.method != "GET":
         statuses |= {415, 507}
+    return statuses - {operation.status}
+
+
+def _responses(operation: Operation, problem: Body) -> Body:
     kind = "object" if operation.media == "application/json" else "string"
     schema: Body = {"type": kind}
     if kind == "object" and operation.name in CONTRACT_OPERATIONS:
@@ -236,7 +241,7 @@ def _responses(operation: Operation, problem: Body) -> Body:
         responses["200"] = {"description": "It already existed, or has already completed", **body}
     if operation.may_fail_partially:
         responses["207"] = {"description": "Some items failed; each result has its outcome", **body}
-    for status in sorted(statuses - {operation.status}):
+    for status in sorted(_error_statuses(operation)):
         responses[str(status)] = {
             "description": _MEANINGS[status],
             "content": {"application/json": {"schema": problem}},
