@@ -87,7 +87,7 @@ async def _checked_end(
     permanent = [names[setting] for setting in being_set if setting not in EXPIRING_SETTINGS]
     if permanent:
         problem = f"cannot expire; these can: {_expiring(names)}. Set it in a separate change"
-        raise ValidationFailed(dict.fromkeys(permanent, [problem]))
+        raise ValidationFailed({name: [problem] for name in permanent})
     return at_ms
 
 
