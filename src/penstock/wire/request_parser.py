@@ -63,8 +63,10 @@ def _unknown(body: dict[str, Any], shape: type[msgspec.Struct]) -> dict[str, lis
 
 
 def _no_such_field(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name[:64], known, n=2, cutoff=0.7)
-    return f"is not a known field; did you mean {' or '.join(near)}?" if near else "is not a known field"
+    closest = difflib.get_close_matches(name[:64], known, n=2, cutoff=0.7)
+    return (
+        f"is not a known field; did you mean {' or '.join(closest)}?" if closest else "is not a known field"
+    )
 
 
 def _errors_of(name: str, value: object, kind: Any) -> dict[str, list[str]]:

@@ -36,7 +36,7 @@ VISIBILITY_OPERATIONS: Final = (
         "carry_out_batch_operation",
         "Cancel, terminate or signal the open runs that a query finds, up to 500 per call.",
         Family.WORK,
-        batch_operations.carry_out,
+        batch_operations.run_batch,
         wire.BatchOperation,
     ),
     Operation(

@@ -76,12 +76,12 @@ def _conflict(rate: WorkerRate | None, now_ms: int) -> Body | None:
 def _worker_caps(workers: Sequence[WorkerRecord], limit_micro: int | None) -> Body:
     """The sum of the rate caps of the workers, and whether it or the limit of the queue is lower."""
     caps = [worker_rate_cap(each) for each in workers if each.activity_slots]
-    named = [each for each in caps if each is not None]
-    total_micro = sum(map(to_micro, named)) if caps and len(named) == len(caps) else None
+    capped = [each for each in caps if each is not None]
+    total_micro = sum(map(to_micro, capped)) if caps and len(capped) == len(caps) else None
     return {
         "limit": _per_second(total_micro),
-        "capped_workers": len(named),
-        "uncapped_workers": len(caps) - len(named),
+        "capped_workers": len(capped),
+        "uncapped_workers": len(caps) - len(capped),
         "tighter": _lower_cap(total_micro, limit_micro),
     }
 

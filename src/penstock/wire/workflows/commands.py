@@ -403,8 +403,7 @@ def _schedule(request: ScheduleActivityCommand, body: dict[str, Any]) -> Schedul
 
 def _activity_extra(request: ScheduleActivityCommand) -> dict[str, Any]:
     """What is stored with an activity and repeated in its events."""
-    said = {ON_LOST_LEASE: request.on_lost_lease, BUILD_ID: request.build_id}
-    return {name: value for name, value in said.items() if value is not None}
+    return _present({ON_LOST_LEASE: request.on_lost_lease, BUILD_ID: request.build_id})
 
 
 def instant_of(text: str | None, field: str) -> int | None:
@@ -415,16 +414,16 @@ def instant_of(text: str | None, field: str) -> int | None:
     return at_ms
 
 
-_UNSAID = NestedPriority()
+_NO_PRIORITY = NestedPriority()
 
 
-def priority_override(said: WithPriority) -> PriorityOverride:
+def priority_override(request: WithPriority) -> PriorityOverride:
     """Level, key and weight of a request. Keys are bounded in bytes, which is how they are stored."""
-    nested = said.priority if isinstance(said.priority, NestedPriority) else _UNSAID
-    flat = None if isinstance(said.priority, NestedPriority) else said.priority
-    level = _agreed_value("priority_key", flat, said.priority_key, nested.priority_key)
-    key = _agreed_value("fairness_key", said.fairness_key, nested.fairness_key)
-    weight = _agreed_value("fairness_weight", said.fairness_weight, nested.fairness_weight)
+    nested = request.priority if isinstance(request.priority, NestedPriority) else _NO_PRIORITY
+    flat = None if isinstance(request.priority, NestedPriority) else request.priority
+    level = _agreed_value("priority_key", flat, request.priority_key, nested.priority_key)
+    key = _agreed_value("fairness_key", request.fairness_key, nested.fairness_key)
+    weight = _agreed_value("fairness_weight", request.fairness_weight, nested.fairness_weight)
     if key is not None and len(key.encode()) > FAIRNESS_KEY_BYTES_MAX:
         raise ValidationFailed({"fairness_key": [f"must be at most {FAIRNESS_KEY_BYTES_MAX} bytes"]})
     return PriorityOverride(level, key, None if weight is None else to_milli(weight))
@@ -432,14 +431,14 @@ def priority_override(said: WithPriority) -> PriorityOverride:
 
 def _agreed_value(field: str, *values: T | None) -> T | None:
     """The value that was given, once or in several fields with equal values."""
-    said = None
+    agreed = None
     for value in values:
         if value is None:
             continue
-        if said is not None and value != said:
+        if agreed is not None and value != agreed:
             raise ValidationFailed({field: ["is given twice with different values"]})
-        said = value if said is None else said
-    return said
+        agreed = value if agreed is None else agreed
+    return agreed
 
 
 def activity_timeouts(

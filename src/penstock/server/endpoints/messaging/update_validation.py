@@ -20,13 +20,15 @@ async def poll(call: OperationCall) -> Response:
     request: PollTasks = call.body
     policy = call.ctx.settings.polls
     wait_ms = policy.poll_timeout_ms if request.timeout_seconds is None else request.timeout_seconds * 1000
-    asked = Poll(call.namespace, request.worker_id, request.task_queue, TaskKind.WORKFLOW, request.build_id)
+    poll_request = Poll(
+        call.namespace, request.worker_id, request.task_queue, TaskKind.WORKFLOW, request.build_id
+    )
     try:
         leased = await update_validation.poll(
-            call.ctx, asked, min(wait_ms, policy.poll_timeout_ms_max), call.dispatcher.draining
+            call.ctx, poll_request, min(wait_ms, policy.poll_timeout_ms_max), call.dispatcher.draining
         )
-    except Unavailable as refusal:
-        raise refusal.with_details(task=None, poll_status="unavailable") from refusal
+    except Unavailable as error:
+        raise error.with_details(task=None, poll_status="unavailable") from error
     return Response({"task": None, "poll_status": "empty"}) if leased is None else task_response(call, leased)
 
 
