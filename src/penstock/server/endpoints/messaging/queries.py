@@ -6,14 +6,13 @@ from typing import Any
 
 from penstock.core.history.events import CODEC
 from penstock.core.last_error import STACK_CHARS_MAX
-from penstock.core.model import Blob, QueryState, TaskKind
+from penstock.core.model import Blob, QueryState
 from penstock.core.timestamps import iso
-from penstock.engine.matching import query_tasks
-from penstock.engine.matching.claim import Poll
 from penstock.engine.matching.query_tasks import LeasedQuery
 from penstock.engine.messaging import queries
 from penstock.engine.messaging.queries import QuerySubmission
 from penstock.errors import Reason, Unavailable
+from penstock.server.endpoints.matching.poll_requests import poll_wait_ms, query_poll, requeue_query
 from penstock.server.endpoints.workflows.addresses import address, scope
 from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire import payloads
@@ -51,14 +50,9 @@ async def ask(call: OperationCall) -> Response:
 
 async def poll(call: OperationCall) -> Response:
     request: PollTasks = call.body
-    policy = call.ctx.settings.polls
-    wait_ms = policy.poll_timeout_ms if request.timeout_seconds is None else request.timeout_seconds * 1000
-    poll_request = Poll(
-        call.namespace, request.worker_id, request.task_queue, TaskKind.WORKFLOW, request.build_id
-    )
     try:
         leased = await queries.poll(
-            call.ctx, poll_request, min(wait_ms, policy.poll_timeout_ms_max), call.dispatcher.draining
+            call.ctx, query_poll(call, request), poll_wait_ms(call, request), call.dispatcher.draining
         )
     except Unavailable as error:
         raise Unavailable(
@@ -72,13 +66,8 @@ async def poll(call: OperationCall) -> Response:
         ) from error
     if leased is None:
         return Response({"task": None, "poll_status": "empty"})
-    query = leased
-
-    def give_back() -> None:
-        call.dispatcher.undo(query_tasks.hand_back(call.ctx, query))
-
     task = _task(leased, whole_ms(leased.lease_ends_at - call.arrived_at))
-    return Response({"task": task, "poll_status": "leased"}, on_undelivered=give_back)
+    return Response({"task": task, "poll_status": "leased"}, on_undelivered=requeue_query(call, leased))
 
 
 def _task(leased: LeasedQuery, lease_ends_after_ms: int) -> dict[str, Any]:
