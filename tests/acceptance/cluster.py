@@ -1,4 +1,4 @@
-"""A cluster as its callers see it: one API, whichever server answers."""
+"""A cluster as its clients see it: one API, served by any of the servers."""
 
 from __future__ import annotations
 

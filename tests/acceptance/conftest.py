@@ -1,4 +1,4 @@
-"""Three topologies under one suite: SQLite, PostgreSQL, and three servers on one PostgreSQL."""
+"""One suite on three topologies: SQLite, PostgreSQL, and three servers on one PostgreSQL."""
 
 from __future__ import annotations
 

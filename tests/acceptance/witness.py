@@ -1,4 +1,4 @@
-"""Two witnesses of every limit: the servers' journal, and workers that write down all they see."""
+"""Two independent records of every limit: the journal of the servers, and the observations of workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fault campaign: kill and freeze servers and workers under load, then hold everyone's evidence against the promises.
+"""A fault campaign: kill and freeze servers and workers under load, then check all records against the guarantees.
 
     python -m tests.faults.campaign --store postgres --faults 200 [--seed N] [--folder DIR]
 

@@ -1,4 +1,4 @@
-"""What the tests of the catalogue's rows share: servers with short leases, and a namespace for each test."""
+"""Fixtures of the catalogue tests: servers with short leases, and a namespace per test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares what callers saw with what the server holds at the end, law by law.
+"""Compares what clients observed with the final state of the server, invariant by invariant.
 
 Each law has a name; a finding says which law was broken and by what. A call without an answer may have had its
 effect or not, so it is held against nobody.

@@ -1,4 +1,4 @@
-"""Databases for the faults: a SQLite file, or a database on a real PostgreSQL, with the schema in place."""
+"""Databases for fault tests: a SQLite file, or a database on a real PostgreSQL, migrated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for an event with a deadline; a deadline that passes says what did not happen."""
+"""Waits for an event with a deadline; a timeout names what did not happen."""
 
 from __future__ import annotations
 

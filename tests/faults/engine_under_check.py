@@ -1,4 +1,4 @@
-"""The real engine over the memory store, driven by dice: its journal, and what its callers wrote down."""
+"""The real engine over the memory store, driven by a random generator: its journal, and what its clients observed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients and workers that never give up, and write down all they see.
+"""Clients and workers that retry without limit and record everything they observe.
 
 They speak HTTP to one or several servers, move to the next one when a connection breaks, and send the very same
 bytes again until they are answered. Counts and times are bounded.

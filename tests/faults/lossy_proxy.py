@@ -1,4 +1,4 @@
-"""A TCP proxy in front of PostgreSQL that can lose a reply to a COMMIT, or everything from a COMMIT on."""
+"""A TCP proxy in front of PostgreSQL that can drop a reply to a COMMIT, or everything from a COMMIT on."""
 
 from __future__ import annotations
 

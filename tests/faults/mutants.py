@@ -1,4 +1,4 @@
-"""The engine with one known fault each: who checks must find every one of them by name.
+"""Mutants of the engine, each with one known fault: the checker must find every one by name.
 
 A mutant is made by replacing a seam of the real engine inside the test's process; nothing in the product knows of it.
 """

@@ -1,4 +1,4 @@
-"""What the callers of a server saw, and what they found in it at the end."""
+"""What the clients of a server observed, and its final state."""
 
 from __future__ import annotations
 

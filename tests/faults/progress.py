@@ -1,4 +1,4 @@
-"""Measures how long a queue stands still, as its callers see it."""
+"""Measures stalls of a queue as its clients see them."""
 
 from __future__ import annotations
 

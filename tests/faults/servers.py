@@ -1,4 +1,4 @@
-"""The servers of these tests: short leases, and a file by which each can be told to die at a commit."""
+"""Servers for fault tests: short leases, and a file that makes each of them die at a commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short fault campaign with a new seed each time. `python -m tests.faults.campaign` runs long ones."""
+"""A short fault campaign with a new seed each time; `python -m tests.faults.campaign` runs long ones."""
 
 from __future__ import annotations
 

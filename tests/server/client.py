@@ -1,4 +1,4 @@
-"""A client of the in-process server that knows what a well-behaved one sends, and may leave it out."""
+"""A client of the in-process server that sends all required headers by default, and may leave them out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a task stands: said flat, under `priority`, or both, if both say the same."""
+"""Priority, key and weight: flat, under `priority`, or both with equal values."""
 
 from __future__ import annotations
 

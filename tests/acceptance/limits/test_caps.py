@@ -1,4 +1,4 @@
-"""Caps under concurrency, through HTTP: measured from the journal and from what workers saw, never by sampling."""
+"""Caps under concurrency over HTTP, verified from the journal and from observations of workers, not by sampling."""
 
 from __future__ import annotations
 

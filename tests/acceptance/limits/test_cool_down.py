@@ -1,4 +1,4 @@
-"""Refusals upstream and budgets of cost, through HTTP: one queue is told, every queue of the group obeys."""
+"""Upstream throttling and cost budgets over HTTP: a report on one queue applies to all queues of the group."""
 
 from __future__ import annotations
 

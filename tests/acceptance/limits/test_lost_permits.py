@@ -1,4 +1,4 @@
-"""Permits whose holders are gone: back within the lease, to one worker each, and counted right again."""
+"""Permits of dead workers: released within the lease, granted to one worker each, and counted correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks handed out ahead of time: many may be claimed, but no more run than the caps say, and none runs twice."""
+"""Prefetch: many tasks may be leased, but no more run than the caps allow, and none runs twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots on real servers: however many polls are open on however many servers, a worker holds no more."""
+"""Slots on real servers: a worker never holds more tasks, with any number of open polls and servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test may hold in a worker that runs in its own process: activities, and workflow tasks under lease."""
+"""Gates at which a test blocks a worker in its own process: activities, and leased workflow tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker and a client of the public SDK beside each other, and all that tests of flows ask of them."""
+"""Runs a worker and a client of the public SDK, with the helpers of the flow tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that is frozen, or silently cut off from PostgreSQL, in the middle of a transaction holds nobody back.
+"""A server that is frozen or partitioned from PostgreSQL in the middle of a transaction does not block others.
 
 The database ends its session within two seconds, whatever the process does. Measured is what callers of the other
 servers see, on the queue whose rows are locked and on one that has nothing to do with it.

@@ -1,4 +1,4 @@
-"""Limits that hold whatever breaks: the journal and the workers' own notes go to the checker, which finds nothing."""
+"""Limits under faults: the checker finds no violation in the journal and the observations of workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server as `penstock server start` runs it, which kills or freezes itself at a commit that a file names.
+"""A server like `penstock server start`, which kills or stops itself at a commit that a file names.
 
     python crashing_server.py ORDER_FILE
 

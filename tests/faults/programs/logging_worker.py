@@ -1,4 +1,4 @@
-"""A worker process that a test may kill or stop: it polls, does what it gets, and writes down all it sees.
+"""A worker process that a test may kill or stop: it polls, completes tasks, and logs its observations.
 
     python logging_worker.py NAME LOG SEED POLLERS QUEUES URL [URL …]
 

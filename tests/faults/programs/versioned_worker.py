@@ -1,4 +1,4 @@
-"""A worker on the public SDK whose workflow code comes in three versions, and one that never yields.
+"""A worker on the public SDK whose workflow code has three versions, and one that never yields.
 
 python changing_worker.py URL NAMESPACE WORKER VERSION
 """

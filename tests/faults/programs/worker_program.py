@@ -1,4 +1,4 @@
-"""A worker program of its own, as a user starts it, whose end is part of a test."""
+"""A worker program as a user starts it, whose exit is part of a test."""
 
 from __future__ import annotations
 
