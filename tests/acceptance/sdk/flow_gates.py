@@ -41,7 +41,7 @@ COUNTS: Counter[str] = Counter()
 _held: dict[str, Gate] = {}
 
 
-class Doorkeeper(PassthroughWorkerInterceptor):
+class TaskGateInterceptor(PassthroughWorkerInterceptor):
     """Holds workflow tasks of chosen workflows after they were leased and before they are replayed."""
 
     async def execute_workflow_task(self, context: Any, go_on: Any) -> Any:
