@@ -1,4 +1,4 @@
-"""The real engine over the memory store, driven by dice: its journal, and what its callers wrote down."""
+"""The real engine over the memory store, driven by a random generator: its journal, and what its clients observed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ CAPS, RATE, COST = {"queue:default/c/activity": 3, GROUP: 4, "namespace:default"
 
 @dataclass
 class Player:
-    """Workers, clients and an operator, one step after the other; each step takes a millisecond or more."""
+    """Workers, clients and an operator, step by step; each step takes at least a millisecond."""
 
     dice: random.Random
     clock: ManualClock
@@ -90,7 +90,7 @@ class Player:
         return player
 
     def now(self) -> float:
-        """The callers' clock, which goes with the servers'."""
+        """The clock of the clients, in step with that of the servers."""
         self.clock.advance(1)
         return float(self.clock.now_ms() - NOW_MS)
 
@@ -149,7 +149,7 @@ class Player:
         self.held += [(namespace, leased) for leased in answer.leased]
 
     async def report(self) -> None:
-        """Say something of a task that is, or was, in hand; what has come to its end is dropped."""
+        """Report on a task that is or was leased; tasks that ended are dropped."""
         if not self.held:
             return
         number = self.dice.randrange(len(self.held))
@@ -202,7 +202,7 @@ class Player:
         )
 
     async def share_of_an_override(self) -> float:
-        """What a key gets beside another that weighs a quarter, if it was re-weighted while both waited."""
+        """The share of a key beside one with a quarter of its weight, re-weighted while both had a backlog."""
         for number in range(20):
             request = a_start(f"share-{number}", workflow_type=STANDALONE_TYPE, task_queue="c")
             wish = PriorityOverride(key=("heavy", "light")[number % 2])
@@ -226,7 +226,7 @@ class Player:
             await self.sweep()
 
     async def sweep(self) -> None:
-        """What nobody reported waits again; the sweeper of a server does it a beat later."""
+        """Requeue tasks without a report; on a server the sweeper does it a tick later."""
         for task_id in await self.ctx.store.read(_expired):
             await activity_reports.reclaim(self.ctx, task_id)
 
@@ -262,7 +262,7 @@ class Player:
         return book
 
     def rest(self, *finals: ObservedFinal) -> None:
-        """Everything has come to rest, and was looked at."""
+        """Everything has settled and was checked."""
         self.seen += [*finals, Quiescent()]
 
 

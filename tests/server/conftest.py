@@ -1,4 +1,4 @@
-"""The whole application in process, on each store, and a live server where sockets matter."""
+"""The whole application in process, on each store; a live server for tests of sockets."""
 
 from __future__ import annotations
 

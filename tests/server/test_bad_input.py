@@ -1,4 +1,4 @@
-"""Every refusal of bad input as the client sees it: a status, a named reason, and nothing written."""
+"""Errors of invalid input as the client sees them: a status, a reason, and nothing written."""
 
 from __future__ import annotations
 

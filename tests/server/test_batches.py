@@ -1,4 +1,4 @@
-"""Batches over HTTP, on every store: each item has an outcome of its own, as if it had come alone."""
+"""Batches over HTTP, on every store: each item has its own outcome, as if it had been sent alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields that no shape defines: refused on routes of our own, warned about on routes of the public contract."""
+"""Unknown fields: errors on Penstock's own routes, warnings on routes of the public contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request bodies: every field that is wrong is named, together with what would be right."""
+"""Request bodies: every invalid field is named, with what is expected."""
 
 from __future__ import annotations
 

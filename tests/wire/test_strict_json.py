@@ -1,4 +1,4 @@
-"""Strict JSON: what the edge refuses, and that it agrees with the standard library on all the rest."""
+"""Strict JSON: what is rejected, and that it agrees with the standard library otherwise."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Application:
             return
         page = self._pages.get(scope["path"])
         if page is not None and scope["method"] in ("GET", "HEAD"):
-            await self._show(page, scope, receive, send)
+            await self._send_page(page, scope, receive, send)
             return
         path, method = scope["raw_path"].decode("latin-1"), scope["method"]
         found = self._routes.find(path, lambda each: each.takes(method)) or self._routes.find(path)
@@ -63,11 +63,11 @@ class Application:
         methods, scope["path_params"] = found
         await methods(scope, receive, send)
 
-    async def _show(self, page: Any, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _send_page(self, page: Any, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             check_host(self._server, fold_headers(scope["headers"]))
-        except PenstockError as refusal:
-            await _refuse(refusal, send, {})
+        except PenstockError as error:
+            await _send_error(error, send, {})
             return
         await page(scope, receive, send)
 
@@ -87,20 +87,18 @@ class _Methods:
             await endpoint(scope, receive, send)
             return
         allowed = ", ".join(sorted(self._endpoints))
-        refusal = PenstockError(
-            Reason.METHOD_NOT_ALLOWED, f"Method not allowed; this path supports {allowed}."
-        )
-        await _refuse(refusal, send, {"Allow": allowed})
+        error = PenstockError(Reason.METHOD_NOT_ALLOWED, f"Method not allowed; this path supports {allowed}.")
+        await _send_error(error, send, {"Allow": allowed})
 
 
 async def _not_found(send: Send) -> None:
-    refusal = NotFound(Reason.NOT_FOUND, "There is no such path. See /docs or /openapi.json for all paths.")
-    await _refuse(refusal, send, {})
+    error = NotFound(Reason.NOT_FOUND, "There is no such path. See /docs or /openapi.json for all paths.")
+    await _send_error(error, send, {})
 
 
-async def _refuse(refusal: PenstockError, send: Send, headers: dict[str, str]) -> None:
-    raw = msgspec.json.encode(body_of(refusal))
-    await respond(send, status_of(refusal), COMMON_HEADERS | headers, raw)
+async def _send_error(error: PenstockError, send: Send, headers: dict[str, str]) -> None:
+    raw = msgspec.json.encode(body_of(error))
+    await respond(send, status_of(error), COMMON_HEADERS | headers, raw)
 
 
 class _Page:

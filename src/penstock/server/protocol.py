@@ -173,9 +173,9 @@ class BoundedProtocol(HttpToolsProtocol):
         """Send an error for a request that never reached a handler, in the same format as handlers do."""
         if self._too_large:
             most = f"{HEAD_BYTES_MAX} bytes and {HEAD_LINES_MAX} headers"
-            self._refuse(InvalidInput(Reason.HEAD_TOO_LARGE, f"The request's head exceeds {most}."))
+            self._send_error(InvalidInput(Reason.HEAD_TOO_LARGE, f"The request's head exceeds {most}."))
         else:
-            self._refuse(InvalidInput(Reason.MALFORMED_REQUEST, "The request is not valid HTTP."))
+            self._send_error(InvalidInput(Reason.MALFORMED_REQUEST, "The request is not valid HTTP."))
 
     def _count(self, size: int) -> None:
         self._lines += 1
@@ -195,11 +195,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self._deadline = None
 
     def _too_late(self) -> None:
-        self._refuse(InvalidInput(Reason.REQUEST_TIMEOUT, "The request took too long to arrive."))
+        self._send_error(InvalidInput(Reason.REQUEST_TIMEOUT, "The request took too long to arrive."))
 
-    def _refuse(self, refusal: PenstockError) -> None:
+    def _send_error(self, error: PenstockError) -> None:
         """Send an error and close the connection; only close it if a response is already under way."""
-        status, raw = status_of(refusal), msgspec.json.encode(body_of(refusal))
+        status, raw = status_of(error), msgspec.json.encode(body_of(error))
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is None or cycle.response_complete or not cycle.response_started:
             head = b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n" % (status, _PHRASES[status])

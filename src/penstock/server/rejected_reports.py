@@ -20,13 +20,13 @@ AUDITED = frozenset(
 log = structlog.get_logger("penstock.audit")
 
 
-def log_rejected_report(refusal: PenstockError, namespace: str, worker_id: str) -> None:
+def log_rejected_report(error: PenstockError, namespace: str, worker_id: str) -> None:
     """Log a rejected report if it names a lease that the caller does not hold, or contradicts an earlier report."""
-    if refusal.reason in AUDITED:
-        task_id = str(refusal.details.get("task_id", ""))
+    if error.reason in AUDITED:
+        task_id = str(error.details.get("task_id", ""))
         log.warning(
             "a report was rejected",
-            reason=refusal.reason.value,
+            reason=error.reason.value,
             namespace=namespace,
             worker_id=worker_id,
             task_id=task_id[:255],

@@ -63,8 +63,8 @@ def encode(value: object, field: str = "payload") -> Payload:
     """
     try:
         return Payload(CODEC, payload_codec.encode(value))
-    except Unencodable as refusal:
-        raise _refused(field, str(refusal)) from None
+    except Unencodable as error:
+        raise _refused(field, str(error)) from None
 
 
 # Envelopes

@@ -124,7 +124,7 @@ class WithIdPolicies(WithPriority, kw_only=True):
     """What a start does if its id is in use. Without the two policies the rules of the contract apply."""
 
     duplicate_policy: Literal["fail", "use-existing"] | None = None
-    """The policy of the contract: "use-existing" returns an open run; the id of a closed run is rejected."""
+    """The policy of the contract: use-existing returns an open run; the id of a closed run is rejected."""
     id_reuse_policy: IdReuse | None = None
     """Whether the id of a closed run may be reused; `allow_duplicate` if only the other policy is given."""
     id_conflict_policy: IdConflict | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -350,6 +351,12 @@ def cohort_change(cohort: Cohort) -> Body:
         "namespace": cohort.namespace,
         "task_queue": cohort.task_queue,
         "build_id": cohort.build_id or None,
+        **_rollout(cohort),
+    }
+
+
+def _rollout(cohort: Cohort) -> Body:
+    return {
         "drain_intent": cohort.drain_intent,
         "drained_at": iso_or_none(cohort.drained_at_ms),
         "promoted_at": iso_or_none(cohort.promoted_at_ms),
@@ -358,20 +365,20 @@ def cohort_change(cohort: Cohort) -> Body:
     }
 
 
+_NO_ROLLOUT: Body = {
+    "drain_intent": "active",
+    "drained_at": None,
+    "promoted_at": None,
+    "rolled_back_at": None,
+    "new_start_selected": False,
+}
+
+
 def cohort_view(view: CohortView) -> Body:
-    intent = view.cohort
-    seen: dict[str, set[str]] = {}
-    for each in view.workers:
-        for workflow_type, fingerprint in each.fingerprints.items():
-            seen.setdefault(workflow_type, set()).add(fingerprint)
     return {
         "build_id": view.build_id,
         "rollout_status": view.rollout_status,
-        "drain_intent": intent.drain_intent if intent else "active",
-        "drained_at": iso_or_none(intent.drained_at_ms) if intent else None,
-        "promoted_at": iso_or_none(intent.promoted_at_ms) if intent else None,
-        "rolled_back_at": iso_or_none(intent.rolled_back_at_ms) if intent else None,
-        "new_start_selected": bool(intent.new_start_selected) if intent else False,
+        **(_NO_ROLLOUT if view.cohort is None else _rollout(view.cohort)),
         "active_worker_count": view.active,
         "draining_worker_count": view.draining,
         "stale_worker_count": view.stale,
@@ -380,11 +387,21 @@ def cohort_view(view: CohortView) -> Body:
         "sdk_versions": sorted({each.sdk_version for each in view.workers if each.sdk_version}),
         "last_heartbeat_at": iso_or_none(max((w.heartbeat_at_ms for w in view.workers), default=None)),
         "first_seen_at": iso_or_none(min((w.registered_at_ms for w in view.workers), default=None)),
-        "workflow_definition_fingerprint_count": sum(len(each) for each in seen.values()),
+        **_fingerprints(view.workers),
+    }
+
+
+def _fingerprints(workers: Sequence[WorkerRecord]) -> Body:
+    by_type: dict[str, set[str]] = {}
+    for each in workers:
+        for workflow_type, fingerprint in each.fingerprints.items():
+            by_type.setdefault(workflow_type, set()).add(fingerprint)
+    return {
+        "workflow_definition_fingerprint_count": sum(map(len, by_type.values())),
         "workflow_definition_fingerprint_conflicts": [
-            {"workflow_type": name, "fingerprints": sorted(prints)}
-            for name, prints in sorted(seen.items())
-            if len(prints) > 1
+            {"workflow_type": name, "fingerprints": sorted(fingerprints)}
+            for name, fingerprints in sorted(by_type.items())
+            if len(fingerprints) > 1
         ],
     }
 

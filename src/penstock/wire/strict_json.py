@@ -49,14 +49,14 @@ def loads(
         _check_size(raw, depth_max, keys_max, containers_max)
     try:
         value: object = _decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as refusal:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         _check_size(raw, depth_max, keys_max, containers_max)
-        _refuse(_message(refusal, depth_max))
+        _fail(_message(error, depth_max))
     found = _measure(value)
     if found.depth > depth_max or found.is_wide or not _has_keys(raw, found.keys):
         _check_size(raw, depth_max, keys_max, containers_max)
         if found.is_wide:
-            _refuse("an integer is outside the signed 64-bit range")
+            _fail("an integer is outside the signed 64-bit range")
         _refuse_duplicate(raw)
     return value
 
@@ -73,12 +73,12 @@ def _check_size(raw: bytes, depth_max: int, keys_max: int, containers_max: int) 
     """Raise if the text exceeds a bound, whether it is JSON or not."""
     bare = _STRING.sub(b"", raw)
     if bare.count(b":") > keys_max:
-        _refuse(f"more than {keys_max} object keys")
+        _fail(f"more than {keys_max} object keys")
     brackets = bare.translate(None, _NOT_BRACKETS)
     if brackets.count(b"{") + brackets.count(b"[") > containers_max:
-        _refuse(f"more than {containers_max} objects and lists")
+        _fail(f"more than {containers_max} objects and lists")
     if max(accumulate(map(_DEPTH_STEP.__getitem__, brackets)), default=0) > depth_max:
-        _refuse(f"nested deeper than {depth_max} levels")
+        _fail(f"nested deeper than {depth_max} levels")
 
 
 class _Found(NamedTuple):
@@ -120,37 +120,37 @@ def _has_keys(raw: bytes, keys: int) -> bool:
 def _refuse_duplicate(raw: bytes) -> NoReturn:
     """Parse the text again, slowly, to name the key that is repeated."""
     json.loads(raw.decode("utf-8"), object_pairs_hook=_distinct)
-    _refuse("a key is repeated in one object")
+    _fail("a key is repeated in one object")
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> None:
     seen = set()
     for key, _ in pairs:
         if key in seen:
-            _refuse(f"the key {json.dumps(key[:64])} is repeated in one object")
+            _fail(f"the key {json.dumps(key[:64])} is repeated in one object")
         seen.add(key)
 
 
 def _check_finite(root: object) -> None:
-    waiting: list[Any] = [[root]]
-    for container in waiting:
+    pending: list[Any] = [[root]]
+    for container in pending:
         for child in container.values() if type(container) is dict else container:
             kind = type(child)
             if kind is float:
                 if not isfinite(child):
                     raise ValueError("JSON cannot represent a number that is not finite")
             elif kind is dict or kind is list or kind is tuple:
-                waiting.append(child)
+                pending.append(child)
 
 
-def _message(refusal: Exception, depth_max: int) -> str:
-    if isinstance(refusal, RecursionError):
+def _message(error: Exception, depth_max: int) -> str:
+    if isinstance(error, RecursionError):
         return f"nested deeper than {depth_max} levels"
-    if isinstance(refusal, UnicodeDecodeError):
+    if isinstance(error, UnicodeDecodeError):
         return "text that is not UTF-8"
-    return str(refusal).removeprefix("JSON is malformed: ")
+    return str(error).removeprefix("JSON is malformed: ")
 
 
-def _refuse(json_error: str) -> NoReturn:
+def _fail(json_error: str) -> NoReturn:
     message = f"The body is not acceptable JSON: {json_error}."
     raise InvalidInput(Reason.MALFORMED_JSON, message, json_error=json_error)

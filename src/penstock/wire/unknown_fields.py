@@ -120,8 +120,8 @@ def parse_strict(body: object, shape: type[S]) -> S:
     errors = {each.path: [each.problem] for each in unknown}
     try:
         parse(body, shape)
-    except ValidationFailed as refusal:
-        errors = refusal.details["errors"] | errors
+    except ValidationFailed as error:
+        errors = error.details["errors"] | errors
     raise ValidationFailed(errors)
 
 

@@ -1,4 +1,4 @@
-"""Runs stay with the worker that keeps them in memory, as long as it comes for them."""
+"""Sticky runs: they stay with the worker that caches them while it polls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Server processes: how they start, what they refuse to start on, how they stop, and the pages beside the API."""
+"""Server processes: start, failures to start, shutdown, and the pages beside the API."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ class TestBadInput:
         ("bad", "problem"),
         [
             ('{"op": "pol"}', "did you mean 'poll'"),
-            ('{"op": "poll", "t_inv": 5, "t_ok": 4}', "answered before it was sent"),
+            ('{"op": "poll", "t_inv": 5, "t_ok": 4}', "returned before it was sent"),
             ('{"op": "set_limits", "t_inv": 1, "scope": "cluster", "max_active_leases": -1}', "`int` >= 0"),
             ('{"op": "set_limits", "t_inv": 1, "scope": "cluster", "max_active_leases": NaN}', "malformed"),
             ('{"op": "start", "t_inv": 1, "verdict": "maybe"}', "'maybe'"),

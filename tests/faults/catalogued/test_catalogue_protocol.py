@@ -1,4 +1,4 @@
-"""Rows F57 to F69 of the fault catalogue: reports that come twice, late, forged or at once; polls and queries."""
+"""Rows F57 to F69 of the fault catalogue: repeated, late, forged and concurrent reports; polls and queries."""
 
 from __future__ import annotations
 

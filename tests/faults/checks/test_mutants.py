@@ -1,4 +1,4 @@
-"""Who checks the checker: the engine as it is gives it nothing to find, and each known fault is caught by name."""
+"""Tests of the checker: it finds nothing in the engine, and every mutant by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Migrations that are killed half-way or run twice at once leave a database that migrates cleanly."""
+"""Migrations that are killed halfway or run concurrently leave a database that migrates cleanly."""
 
 from __future__ import annotations
 

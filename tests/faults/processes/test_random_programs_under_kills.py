@@ -1,4 +1,4 @@
-"""Random programs on real servers that are killed: the laws of runs hold, and everything comes to an end.
+"""Random programs on servers that are killed: the invariants of runs hold, and every run closes.
 
 The programs and the worker that replays them are those of the engine's tests; here they speak HTTP.
 """

@@ -1,4 +1,4 @@
-"""`penstock db migrate` on a SQLite file, which kills itself (-9) before its n-th statement.
+"""`penstock db migrate` on a SQLite file; the process kills itself (-9) before its n-th statement.
 
     python crashing_migration.py N
 

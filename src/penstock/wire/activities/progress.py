@@ -25,11 +25,11 @@ def last_heartbeat(activity: Activity) -> Body | None:
     stored = activity.heartbeat_details
     if stored is None:
         return None
-    value: Body = json.loads(stored)
+    heartbeat: Body = json.loads(stored)
     if len(stored) <= HEARTBEAT_CHARS_MAX:
-        return value
-    short = {name: value for name, value in value.items() if name in ("sequence", "unit")}
-    return short | {"left_out": f"{len(stored):,} characters"}
+        return heartbeat
+    shortened = {name: heartbeat[name] for name in ("sequence", "unit") if name in heartbeat}
+    return shortened | {"left_out": f"{len(stored):,} characters"}
 
 
 def open_activity(activity: Activity) -> Body:

@@ -179,17 +179,17 @@ def unserved(waits: Sequence[RouteWait]) -> list[dict[str, Any]]:
 def _sources(queue: Queue) -> str:
     """The distinct sources of the limits; without limits, the setting that would set the first."""
     limits = queue.limits
-    inside = [each for each in limits.scopes if each.name.startswith("namespace:")]
+    namespaces = [each for each in limits.scopes if each.name.startswith("namespace:")]
     groups = [each for each in limits.scopes if each.group is not None]
-    named = [
-        limits.leases_source if limits.leases is not None else None,
-        *(each.leases_source for each in inside),
+    sources = [
+        None if limits.leases is None else limits.leases_source,
+        *(each.leases_source for each in namespaces),
         limits.dispatches_source,
-        *(each.dispatches_source for each in inside),
-        *(each.dispatches_source for each in groups),
+        *(each.dispatches_source for each in [*namespaces, *groups]),
     ]
-    found = dict.fromkeys(source for source in named if source is not None)
-    return ";".join(found) or default_source(LimitField.QUEUE_LEASES, queue.kind.value)
+    return ";".join(dict.fromkeys(filter(None, sources))) or default_source(
+        LimitField.QUEUE_LEASES, queue.kind.value
+    )
 
 
 def _gate_body(gate: Gate, line: QueueAdmissionState, now_ms: int) -> dict[str, Any]:

@@ -76,18 +76,20 @@ def _conflict(rate: WorkerRate | None, now_ms: int) -> Body | None:
 def _worker_caps(workers: Sequence[WorkerRecord], limit_micro: int | None) -> Body:
     """The sum of the rate caps of the workers, and whether it or the limit of the queue is lower."""
     caps = [worker_rate_cap(each) for each in workers if each.activity_slots]
-    named = [each for each in caps if each is not None]
-    total_micro = sum(map(to_micro, named)) if caps and len(named) == len(caps) else None
-    tighter = None
-    if total_micro is not None or limit_micro is not None:
-        workers_are = total_micro is not None and (limit_micro is None or total_micro < limit_micro)
-        tighter = "workers" if workers_are else "queue"
+    capped = [each for each in caps if each is not None]
+    total_micro = sum(map(to_micro, capped)) if caps and len(capped) == len(caps) else None
     return {
         "limit": _per_second(total_micro),
-        "capped_workers": len(named),
-        "uncapped_workers": len(caps) - len(named),
-        "tighter": tighter,
+        "capped_workers": len(capped),
+        "uncapped_workers": len(caps) - len(capped),
+        "tighter": _lower_cap(total_micro, limit_micro),
     }
+
+
+def _lower_cap(workers_micro: int | None, queue_micro: int | None) -> str | None:
+    if workers_micro is None:
+        return None if queue_micro is None else "queue"
+    return "workers" if queue_micro is None or workers_micro < queue_micro else "queue"
 
 
 def _per_second(micro: int | None) -> float | None:

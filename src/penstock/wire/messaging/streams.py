@@ -92,22 +92,27 @@ def directive(body: Mapping[str, Any] | None, field: str = "workflow_stream") ->
     """Parse the stream operation of a command; payloads become blobs."""
     if body is None:
         return None
-    try:
-        said = parse(dict(body), _Directive)
-    except ValidationFailed as refusal:
-        errors = refusal.details["errors"]
-        raise ValidationFailed({f"{field}.{name}": each for name, each in errors.items()}) from None
-    if said.operation == "append" and not said.items:
-        raise ValidationFailed({f"{field}.items": ["is required: the items to append"]})
-    if said.operation == "error" and said.error_reason is None:
-        raise ValidationFailed({f"{field}.error_reason": ["is required: why the stream failed"]})
-    checked: Body = msgspec.structs.asdict(said)
+    parsed = _parse_directive(body, field)
+    checked: Body = msgspec.structs.asdict(parsed)
     checked["items"] = [
-        msgspec.structs.asdict(each) | {"payload": _blob(each, f"{field}.items.{place}")}
-        for place, each in enumerate(said.items or ())
+        msgspec.structs.asdict(each) | {"payload": _blob(each, f"{field}.items.{index}")}
+        for index, each in enumerate(parsed.items or ())
     ]
-    checked["error_reason"] = said.error_reason if said.operation == "error" else None
+    checked["error_reason"] = parsed.error_reason if parsed.operation == "error" else None
     return checked
+
+
+def _parse_directive(body: Mapping[str, Any], field: str) -> _Directive:
+    try:
+        parsed = parse(dict(body), _Directive)
+    except ValidationFailed as error:
+        errors = error.details["errors"]
+        raise ValidationFailed({f"{field}.{name}": each for name, each in errors.items()}) from None
+    if parsed.operation == "append" and not parsed.items:
+        raise ValidationFailed({f"{field}.items": ["is required: the items to append"]})
+    if parsed.operation == "error" and parsed.error_reason is None:
+        raise ValidationFailed({f"{field}.error_reason": ["is required: why the stream failed"]})
+    return parsed
 
 
 def _draft(item: Item, field: str) -> StreamItemDraft:

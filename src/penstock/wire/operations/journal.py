@@ -100,7 +100,7 @@ def read_journal(lines: Iterable[bytes], source: str) -> Iterator[JournalLine]:
         try:
             line = _decoder(_EVENTS, _PEEK_EVENT.decode(raw).event, "event").decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            _refuse(source, number, error)
+            _fail(source, number, error)
         yield line
 
 
@@ -114,7 +114,7 @@ def read_observations(lines: Iterable[bytes], source: str) -> Iterator[Observati
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if not raw.endswith(b"\n") and not isinstance(error, msgspec.ValidationError):
                 return
-            _refuse(source, number, error)
+            _fail(source, number, error)
         if _is_answered_before_sent(seen):
             raise InvalidJournalLine(source, number, "the call returned before it was sent")
         yield seen.value if isinstance(seen, _LimitsSet) else seen
@@ -134,6 +134,6 @@ def _is_answered_before_sent(seen: object) -> bool:
     return t_inv is not None and t_ok is not None and t_ok < t_inv
 
 
-def _refuse(source: str, number: int, error: Exception) -> NoReturn:
+def _fail(source: str, number: int, error: Exception) -> NoReturn:
     problem = "text that is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
     raise InvalidJournalLine(source, number, problem) from None

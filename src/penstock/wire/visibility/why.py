@@ -20,7 +20,7 @@ from penstock.core.why.values import (
 Body = dict[str, Any]
 
 
-def answer(explanation: WaitExplanation, now_ms: int) -> Body:
+def explanation_body(explanation: WaitExplanation, now_ms: int) -> Body:
     """The explanation, without its subject."""
     binding = explanation.binding
     free = (ConstraintKind.NOT_WAITING, ConstraintKind.QUARANTINED, ConstraintKind.LEASED)

@@ -81,12 +81,15 @@ async def _checked_end(
     if at_ms is None:
         return None
     being_set = [setting for setting, value in values.items() if not isinstance(value, Unset)]
-    may_expire = ", ".join(name for setting, name in names.items() if setting in EXPIRING_SETTINGS)
     if not being_set:
         field = "ends_at" if request.expires_in_seconds is None else "expires_in_seconds"
-        raise ValidationFailed({field: [f"needs a setting that expires, one of: {may_expire}"]})
-    problem = f"cannot expire; these can: {may_expire}. Set it in a separate change"
-    errors = {names[setting]: [problem] for setting in being_set if setting not in EXPIRING_SETTINGS}
-    if errors:
-        raise ValidationFailed(errors)
+        raise ValidationFailed({field: [f"needs a setting that expires, one of: {_expiring(names)}"]})
+    permanent = [names[setting] for setting in being_set if setting not in EXPIRING_SETTINGS]
+    if permanent:
+        problem = f"cannot expire; these can: {_expiring(names)}. Set it in a separate change"
+        raise ValidationFailed({name: [problem] for name in permanent})
     return at_ms
+
+
+def _expiring(names: Mapping[LimitSetting, str]) -> str:
+    return ", ".join(name for setting, name in names.items() if setting in EXPIRING_SETTINGS)

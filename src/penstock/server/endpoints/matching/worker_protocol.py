@@ -13,6 +13,7 @@ from penstock.engine.matching.query_tasks import LeasedQuery
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
 from penstock.errors import PenstockError, Reason, Unavailable
+from penstock.server.endpoints.matching.poll_requests import poll_wait_ms
 from penstock.server.endpoints.messaging import update_validation
 from penstock.server.endpoints.task_reports import (
     lease_end,
@@ -120,7 +121,7 @@ async def poll_activity_tasks(call: OperationCall) -> Response:
 async def _poll(call: OperationCall, kind: TaskKind) -> Response:
     request: PollTasks = call.body
     poll = _engine_poll(call, request, kind)
-    wait_ms = _wait_ms(call, request)
+    wait_ms = poll_wait_ms(call, request)
     batch = request.max_tasks is not None
     try:
         if kind is TaskKind.WORKFLOW and UPDATE_VALIDATION in (request.task_kinds or ()):
@@ -155,14 +156,6 @@ def _engine_poll(call: OperationCall, request: PollTasks, kind: TaskKind) -> Pol
         claim_lease_ms=request.claim_lease_ms if is_activity else None,
         lease_ms=request.lease_ms,
     )
-
-
-def _wait_ms(call: OperationCall, request: PollTasks) -> int:
-    polls = call.ctx.settings.polls
-    requested_ms = (
-        polls.poll_timeout_ms if request.timeout_seconds is None else request.timeout_seconds * 1000
-    )
-    return min(requested_ms, polls.poll_timeout_ms_max)
 
 
 def _poll_body(answer: PollAnswer, claimed_after_ms: int, *, batch: bool) -> dict[str, Any]:

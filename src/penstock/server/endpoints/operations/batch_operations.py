@@ -1,4 +1,4 @@
-"""Cancel, terminate or signal all open runs that a query finds: first seen, then done, portion by portion."""
+"""Batch operations: cancel, terminate or signal all open runs that a query finds, page by page, with a dry run."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from penstock.wire.request_parser import field_error
 from penstock.wire.visibility.searches import BATCH_RUNS_MAX, BatchOperation
 
 
-async def carry_out(call: OperationCall) -> Response:
+async def run_batch(call: OperationCall) -> Response:
     request: BatchOperation = call.body
     batch, after = _batch(call, request), decode_page_start(request.token)
-    told: Body = {"operation": batch.act.value, "request_id": batch.request_id}
+    common: Body = {"operation": batch.act.value, "request_id": batch.request_id}
     if request.dry_run:
-        return Response(told | {"dry_run": True} | await _preview(call, batch))
+        return Response(common | {"dry_run": True} | await _preview(call, batch))
     most = request.max_runs or BATCH_RUNS_MAX
     outcome = await batch_operations.run_batch(call.ctx, batch, after, most)
     return Response(
-        told
+        common
         | {
             "dry_run": False,
             "matched": outcome.matched,
@@ -58,17 +58,17 @@ async def _preview(call: OperationCall, batch: BatchJob) -> Body:
 
 
 def _batch(call: OperationCall, request: BatchOperation) -> BatchJob:
-    act = BatchAction(request.operation)
-    if act is BatchAction.SIGNAL and request.signal_name is None:
+    action = BatchAction(request.operation)
+    if action is BatchAction.SIGNAL and request.signal_name is None:
         raise field_error("signal_name", "is required for a signal")
-    if act is not BatchAction.SIGNAL and (request.signal_name is not None or request.input is not None):
+    if action is not BatchAction.SIGNAL and (request.signal_name is not None or request.input is not None):
         raise field_error(
-            "signal_name" if request.signal_name is not None else "input", "is for signals only"
+            "signal_name" if request.signal_name is not None else "input", "is only for signals"
         )
     if request.signal_name is not None:
         operation_name(call, request.signal_name, "signal_name")
     return BatchJob(
-        act=act,
+        act=action,
         wanted=RunCriteria(call.namespace, run_search.read_query(request.query)),
         request_id=request.request_id or call.ctx.entropy.new_id(),
         reason=request.reason,
