@@ -365,7 +365,7 @@ async def test_why_names_the_worker_that_the_task_waits_for_and_until_when(scene
     found = (await explanations.workflow(scene.ctx, "default", run.workflow_id)).explanation
     assert found.binding is not None
     assert (found.binding.kind, found.binding.opens_at_ms) == (ConstraintKind.STICKY, NOW_MS + STICKY_MS)
-    assert "the worker w1 keeps its run in memory" in found.sentence
+    assert "the worker w1 has its run cached" in found.sentence
     assert [remedy.act for remedy in found.binding.frees] == [RemedyKind.WAIT]
     assert (found.expected.from_ms, found.expected.to_ms) == (NOW_MS, NOW_MS + STICKY_MS + 1_000)
 

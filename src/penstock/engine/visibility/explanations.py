@@ -78,7 +78,7 @@ async def workflow(ctx: EngineContext, namespace: str, workflow_id: str) -> WhyR
             raise NotFound(
                 Reason.INSTANCE_NOT_FOUND, f"There is no workflow {workflow_id!r}.", workflow_id=workflow_id
             )
-        return await _Reader(ctx, tx).of_run(run)
+        return await _ExplanationReader(ctx, tx).of_run(run)
 
     return await ctx.store.read(operation, long=True)
 
@@ -92,7 +92,7 @@ async def activity(ctx: EngineContext, namespace: str, activity_id: str) -> WhyR
             raise NotFound(
                 Reason.ACTIVITY_NOT_FOUND, f"There is no activity {activity_id!r}.", activity_id=activity_id
             )
-        return await _Reader(ctx, tx).of_activity(*found)
+        return await _ExplanationReader(ctx, tx).of_activity(*found)
 
     return await ctx.store.read(operation, long=True)
 
@@ -122,7 +122,7 @@ async def task(ctx: EngineContext, namespace: str, named: str) -> WhyResult:
         if run is None:  # deleted by retention; its tasks are deleted next
             raise NotFound(Reason.TASK_NOT_FOUND, f"There is no task {named!r}.", task_id=named)
         doing = None if found.activity_id is None else await tx.activities.get(found.activity_id)
-        return await _Reader(ctx, tx).of_task(run, found, doing)
+        return await _ExplanationReader(ctx, tx).of_task(run, found, doing)
 
     return await ctx.store.read(operation, long=True)
 
@@ -137,7 +137,7 @@ class _QueueState(Struct, frozen=True):
     queue_workers: QueueWorkers
 
 
-class _Reader:
+class _ExplanationReader:
     """Reads, in one snapshot, what the core needs to explain a wait."""
 
     def __init__(self, ctx: EngineContext, tx: Tx) -> None:
