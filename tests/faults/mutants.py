@@ -19,7 +19,7 @@ from penstock.core.limits.windows import SECOND_MS, Window
 from penstock.core.model import Queue, QueueId, Task, TaskKind, TaskState
 from penstock.core.scheduling import fairness, gates
 from penstock.core.scheduling.gates import ScopeState
-from penstock.core.scheduling.ledger import Scopes
+from penstock.core.scheduling.ledger import LockedScopes
 from penstock.core.verify.findings import Law
 from penstock.engine.activities import activity_reports
 from penstock.engine.matching import dispatcher, permits, snapshot, undelivered
@@ -126,7 +126,7 @@ def lock_scope_mismatch(patch: Patch) -> None:
     """One queue of a group takes another lock, so it decides by what it read before."""
     honest, before = snapshot.lock_scopes, dict[str, ScopeState]()
 
-    async def unlocked(tx: Tx, queue: Queue) -> Scopes:
+    async def unlocked(tx: Tx, queue: Queue) -> LockedScopes:
         locked = await honest(tx, queue)
         if queue.name != "b":
             return locked
@@ -136,7 +136,7 @@ def lock_scope_mismatch(patch: Patch) -> None:
             for name, state in states.items()
         }
         before.update(states)
-        return Scopes(stale, locked.corrected)
+        return LockedScopes(stale, locked.corrected)
 
     patch.setattr(lease_counts, "_check_invariant", lambda *_: None)
     patch.setattr(snapshot, "lock_scopes", unlocked)

@@ -34,7 +34,7 @@ from penstock.core.scheduling.cohorts import DRAINING
 from penstock.core.scheduling.dispatch import HoldReason, QueueSnapshot, WorkerFilter
 from penstock.core.scheduling.fairness import Lane, LaneKey, LaneState, count_by_lane
 from penstock.core.scheduling.gates import ScopeState
-from penstock.core.scheduling.ledger import Scopes
+from penstock.core.scheduling.ledger import LockedScopes
 from penstock.core.scheduling.polls import Held, Poll, Refused, Retry, RetryReason
 from penstock.core.scheduling.slots import NO_LOAD, SlotUsage
 from penstock.errors import Reason
@@ -119,8 +119,8 @@ class World:
         loads = {each.worker_id: self.loads.get(each.worker_id, NO_LOAD) for each in need.workers}
         return QueueState(LockedQueue(self.queue, need.worker_filter, loads), old)
 
-    def _scopes(self) -> Scopes:
-        return Scopes({SCOPE: self.scope}) if self.limits.scopes else Scopes()
+    def _scopes(self) -> LockedScopes:
+        return LockedScopes({SCOPE: self.scope}) if self.limits.scopes else LockedScopes()
 
     def _lanes(self, need: NeedLanes) -> LaneView:
         counts = count_by_lane([(task.level, task.key) for task in self.eligible(need.worker_filter)])

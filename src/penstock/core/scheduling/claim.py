@@ -59,7 +59,7 @@ from penstock.core.scheduling.cohorts import check_may_poll, is_known_dead
 from penstock.core.scheduling.dispatch import Grants, Hold, HoldReason, QueueSnapshot, Settled, WorkerFilter
 from penstock.core.scheduling.fairness import TAGGED_AT_ONCE_MAX, LaneKey
 from penstock.core.scheduling.gates import ScopeState
-from penstock.core.scheduling.ledger import Ledger, Scopes
+from penstock.core.scheduling.ledger import Ledger, LockedScopes
 from penstock.core.scheduling.polls import Held, Poll, Refused, Retry, RetryReason
 from penstock.core.scheduling.refunds import Charge
 from penstock.core.scheduling.slots import PollSlots, SlotUsage
@@ -136,7 +136,7 @@ class NeedLeaseCount(Need[int], frozen=True):
     queue: Queue
 
 
-class NeedScopes(Need[Scopes], frozen=True):
+class NeedScopes(Need[LockedScopes], frozen=True):
     """Lock the scopes of the queue."""
 
     queue: Queue
@@ -146,7 +146,7 @@ class LaneView(Struct, frozen=True):
     """The lanes that may go next, and the scopes of their queue under their locks."""
 
     snapshot: QueueSnapshot
-    scopes: Scopes = ledger.NO_SCOPES
+    scopes: LockedScopes = ledger.NO_SCOPES
     is_partial: bool = False
     """More lanes are to be placed than one claim places; another claim must follow."""
 

@@ -28,7 +28,7 @@ class QueueAccount(Struct, frozen=True):
     window: Counts
 
 
-class Scopes(Struct, frozen=True):
+class LockedScopes(Struct, frozen=True):
     """The scopes of a queue by name, under their locks."""
 
     states: Mapping[str, ScopeState] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Scopes(Struct, frozen=True):
     """Those that differ from their rows, because tasks cost more or less than estimated."""
 
 
-NO_SCOPES = Scopes()
+NO_SCOPES = LockedScopes()
 
 
 class Ledger(Struct, frozen=True):
@@ -56,7 +56,7 @@ class Ledger(Struct, frozen=True):
 
 
 def of_claim(
-    queue: Queue, settled: Settled, taken: Mapping[LaneKey, int], scopes: Scopes, now_ms: int
+    queue: Queue, settled: Settled, taken: Mapping[LaneKey, int], scopes: LockedScopes, now_ms: int
 ) -> Ledger:
     """The rows of a claim that looked at lanes, whether it granted tasks or not."""
     account = QueueAccount(settled.paid_until_ns, settled.aging_turn, settled.window)
@@ -72,7 +72,7 @@ def of_claim(
     )
 
 
-def of_closed_queue(queue: Queue, scopes: Scopes, now_ms: int) -> Ledger:
+def of_closed_queue(queue: Queue, scopes: LockedScopes, now_ms: int) -> Ledger:
     """The rows of a claim that a limit of the queue itself held: only debts that must be kept to fall due."""
     queue_debt, window = dispatch.queue_debt(queue, now_ms), dispatch.window_debt(queue, now_ms)
     account = QueueAccount(queue_debt, queue.aging_turn, window)
@@ -87,7 +87,7 @@ def announced(rules: Rules) -> int:
     return 0 if rules.lease_cap is None else 2
 
 
-def uncharged(queue: Queue, scopes: Scopes, now_ms: int) -> list[ScopeState]:
+def uncharged(queue: Queue, scopes: LockedScopes, now_ms: int) -> list[ScopeState]:
     """The scopes that must be written though nothing was granted: settled costs, and debts of a clock set back."""
     if not scopes.states:
         return []

@@ -34,7 +34,7 @@ from penstock.core.scheduling.fairness import (
     VirtualClock,
 )
 from penstock.core.scheduling.gates import ScopeState, corrected
-from penstock.core.scheduling.ledger import NO_SCOPES, Scopes
+from penstock.core.scheduling.ledger import NO_SCOPES, LockedScopes
 from penstock.core.scheduling.polls import Poll
 from penstock.core.scheduling.slots import SlotUsage
 from penstock.engine.context import EngineContext
@@ -135,7 +135,7 @@ async def lease_count(tx: Tx, queue: Queue) -> int:
     return 0 if limit is None else await tx.queues.running(queue.queue_id, limit)
 
 
-async def lock_scopes(tx: Tx, queue: Queue) -> Scopes:
+async def lock_scopes(tx: Tx, queue: Queue) -> LockedScopes:
     """What the scopes of a queue count, under their locks, with what tasks turned out to cost since."""
     scopes = {each.name: each for each in queue.limits.scopes}
     if not scopes:
@@ -147,7 +147,7 @@ async def lock_scopes(tx: Tx, queue: Queue) -> Scopes:
             settlements = await tx.scopes.settlements(states[name].scope_id)
             states[name] = corrected(rules, states[name], settlements, tx.now_ms)
             changed += [states[name]] if settlements else []
-    return Scopes(states, changed)
+    return LockedScopes(states, changed)
 
 
 # ── Lanes ───────────────────────────────────────────────────────────────────────────────────────────────
