@@ -23,12 +23,20 @@ class EdgeWork:
 
     async def task(self) -> None:
         """One standalone task, three requests."""
-        name = f"speed-{next(self._numbers)}"
-        await self._post("operator", "activities", activity_id=name, activity_type=TYPE, task_queue=QUEUE)
-        wish = {"worker_id": WORKER, "task_queue": QUEUE, "max_tasks": 1}
-        [task] = (await self._post("worker", "worker/activity-tasks/poll", **wish))["tasks"]
+        await self.start()
+        task = await self.poll()
         report = {name: task[name] for name in ("activity_attempt_id", "lease_owner")}
         await self._post("worker", f"worker/activity-tasks/{task['task_id']}/complete", result=None, **report)
+
+    async def start(self) -> None:
+        name = f"speed-{next(self._numbers)}"
+        await self._post("operator", "activities", activity_id=name, activity_type=TYPE, task_queue=QUEUE)
+
+    async def poll(self) -> Any:
+        """The task that waits."""
+        wish = {"worker_id": WORKER, "task_queue": QUEUE, "max_tasks": 1}
+        [task] = (await self._post("worker", "worker/activity-tasks/poll", **wish))["tasks"]
+        return task
 
     async def register(self) -> None:
         types = {"supported_activity_types": [TYPE], "max_concurrent_activity_tasks": SLOTS}
