@@ -1,0 +1,1 @@
+"""Matching polls with tasks: claims, the dispatcher, permits, sticky tasks and query tasks."""
