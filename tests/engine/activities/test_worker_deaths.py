@@ -127,7 +127,7 @@ async def test_an_activity_of_a_workflow_that_kills_three_workers_is_quarantined
     activity = scene.activity(leased)
     assert (activity.status, activity.worker_deaths, activity.quarantined) == (ActivityStatus.FAILED, 3, 1)
     assert await scene.claim(ACTIVITY) is None
-    await scene.take(WORKFLOW)  # the workflow is told
+    await scene.take(WORKFLOW)  # the workflow gets the failure
 
 
 @pytest.mark.parametrize(("after", "deaths"), [("1", 1), ("2", 2), ("3", 3)])
