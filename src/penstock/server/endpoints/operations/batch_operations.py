@@ -7,8 +7,8 @@ from penstock.engine.operations import batch_operations
 from penstock.engine.operations.batch_operations import (
     FAILURES_REPORTED,
     BatchAction,
-    BatchRunFailure,
     BatchJob,
+    BatchRunFailure,
 )
 from penstock.engine.visibility import run_search
 from penstock.engine.visibility.run_search import RunCriteria
