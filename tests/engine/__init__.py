@@ -1,1 +1,1 @@
-"""Use cases over the memory store and a clock that is told."""
+"""Engine operations over the memory store and a manual clock."""

@@ -127,7 +127,7 @@ async def test_an_activity_of_a_workflow_that_kills_three_workers_is_quarantined
     activity = scene.activity(leased)
     assert (activity.status, activity.worker_deaths, activity.quarantined) == (ActivityStatus.FAILED, 3, 1)
     assert await scene.claim(ACTIVITY) is None
-    await scene.take(WORKFLOW)  # the workflow is told
+    await scene.take(WORKFLOW)  # the workflow gets the failure
 
 
 @pytest.mark.parametrize(("after", "deaths"), [("1", 1), ("2", 2), ("3", 3)])
@@ -234,7 +234,7 @@ async def restarted(scene: Scene, leased: Leased) -> tuple[Scene, Watch]:
     watch = Watch()
     scene.clock.set((leased.task.lease_expires_at_ms or 0) + 60_000)
     ctx = replace(scene.ctx, stall_detector=StallDetector(watch))
-    ctx.stall_detector.looked()
+    ctx.stall_detector.record_read()
     return dataclasses.replace(scene, ctx=ctx), watch
 
 
@@ -282,7 +282,7 @@ async def test_a_server_that_is_away_again_and_again_quarantines_nothing(retry: 
 async def test_a_lease_that_a_new_server_gave_is_taken_back_in_time():
     watch, before = Watch(), a_scene(activity_task_timeout="2")
     scene = dataclasses.replace(before, ctx=replace(before.ctx, stall_detector=StallDetector(watch)))
-    scene.ctx.stall_detector.looked()
+    scene.ctx.stall_detector.record_read()
     scene.clock.advance(1)
     await scene.start_activity(command=app_task())
     leased = await scene.take(ACTIVITY)

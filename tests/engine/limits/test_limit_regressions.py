@@ -59,7 +59,9 @@ async def test_a_poll_reports_its_rate_once_and_not_at_every_claim(scene: Scene)
     await report_rate(scene.ctx, "default", "orders", RateReport(77 * PER_SECOND, "w2"))
     await enqueue(scene, "a")
     assert (await waiting).leased
-    assert await reported_rate(scene) == 77 * PER_SECOND, "who spoke last is heard, not who waits longest"
+    assert await reported_rate(scene) == 77 * PER_SECOND, (
+        "the latest report wins, not the longest-waiting poll"
+    )
     await dispatcher.close()
 
 

@@ -58,14 +58,14 @@ async def some(scene: Scene, most: int, worker_id: str = "w1", kind: TaskKind = 
 
 
 async def drained_after_ms(scene: Scene, count: int, servers: int = 1) -> int:
-    """How long it takes until so many are handed out, when whoever polls looks again when it is told to.
+    """How long it takes to lease `count` tasks when polls are retried at the suggested times.
 
-    Polls go to one server after the other; they know nothing of each other but what is written down.
+    Polls alternate between servers that share only the store.
     """
-    houses = [replace(scene.ctx) for _ in range(servers)]
+    contexts = [replace(scene.ctx) for _ in range(servers)]
     queue = await scene.queue(ACTIVITY)
     began, taken = scene.clock.now_ms(), 0
-    for ctx in itertools.islice(itertools.cycle(houses), FIRST_LOOKS_MAX):
+    for ctx in itertools.islice(itertools.cycle(contexts), FIRST_LOOKS_MAX):
         poll = a_poll(ACTIVITY, tasks_max=min(100, count - taken))
         [verdict] = await claim_tasks(ctx, queue.queue_id, [poll], None)
         taken += len(leased_of(verdict))

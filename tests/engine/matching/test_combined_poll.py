@@ -101,7 +101,7 @@ async def test_a_poll_that_waits_gets_the_task_that_comes(harness: CombinedPollH
     assert isinstance(answer, PollAnswer)
     assert [leased.run.run_id for leased in answer.leased] == [other.run_id]
     await harness.asked()
-    assert pending(harness.scene) == [QueryState.PENDING], "nobody listens for updates any more"
+    assert pending(harness.scene) == [QueryState.PENDING], "no poll waits for updates any more"
 
 
 async def test_a_poll_without_a_wait_gets_what_is_there(harness: CombinedPollHarness):
@@ -111,7 +111,7 @@ async def test_a_poll_without_a_wait_gets_what_is_there(harness: CombinedPollHar
     await harness.asked()
     await harness.scene.start("order-2")
     first, second = await harness.poll(), await harness.poll()
-    assert isinstance(first, LeasedQuery), "somebody waits for it"
+    assert isinstance(first, LeasedQuery), "a caller waits for it"
     assert isinstance(second, PollAnswer)
     assert len(second.leased) == 1
 

@@ -40,10 +40,10 @@ async def a_message_to_its_parent(scene: Scene) -> tuple[Run, str]:
 
 
 async def test_a_message_is_recorded_with_its_cause_and_notifies_the_relay(scene: Scene):
-    rung = asyncio.Event()
-    scene.wakeups.listen("letters", rung.set)
+    notified = asyncio.Event()
+    scene.wakeups.listen("letters", notified.set)
     parent, message_id = await a_message_to_its_parent(scene)
-    assert rung.is_set()
+    assert notified.is_set()
     assert scene.tables.outbox[message_id].run_id == parent.run_id
     assert (await scene.types(parent.run_id))[-1] == "ChildRunStarted", "nothing has reached the parent yet"
 
@@ -70,7 +70,7 @@ async def test_a_message_to_a_run_that_does_not_exist_is_discarded(scene: Scene)
     await scene.ctx.store.transact(write, key="letters")
     await pending_outbox(scene.ctx).sweep()
     await pending_outbox(scene.ctx).sweep()
-    assert scene.tables.outbox == {}, "neither a letter is left nor an answer to one"
+    assert scene.tables.outbox == {}, "neither a message nor an answer is left"
 
 
 async def test_a_request_to_end_reaches_a_child_once(scene: Scene):

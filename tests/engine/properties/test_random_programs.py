@@ -1,8 +1,8 @@
-"""Random programs: whatever workflow code does and whatever happens to it, the laws of runs hold and all ends.
+"""Random workflow programs under random events: the invariants of runs hold, and everything terminates.
 
 Programs are drawn as data; a model worker replays histories to decide what comes next. Callers, clocks, sweepers,
-workers that die and servers that start again come in whatever order. In the end everybody does what is left to do:
-then nothing may be pending.
+worker deaths and server restarts are interleaved at random. At the end all remaining work is done, and nothing may be
+pending.
 """
 
 from __future__ import annotations

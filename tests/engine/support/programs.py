@@ -1,7 +1,7 @@
-"""Small workflow programs as data, and a worker that runs them: it replays a history and says what comes next.
+"""Small workflow programs as data, and a worker that runs them: it replays a history and returns the next commands.
 
-The worker consumes a history as an SDK does. It knows nothing but the program and the events that it is handed, and
-raises `Diverged` where they do not fit.
+The worker consumes a history as an SDK does. It knows only the program and the events, and raises
+`Diverged` where they do not match.
 """
 
 from __future__ import annotations

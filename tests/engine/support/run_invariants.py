@@ -165,7 +165,7 @@ def _nothing_is_left_of_a_closed_run(snapshot: RunSnapshot) -> None:
 def _events_wait_only_while_somebody_decides_or_is_to_look_first(snapshot: RunSnapshot) -> None:
     task = snapshot.deciding
     hushed = snapshot.run.waits.signals_deferred
-    assert task is not None or not hushed, "signals wait for somebody who comes"
+    assert task is not None or not hushed, "deferred signals have a task that will process them"
     assert not snapshot.waiting or hushed or (task is not None and task.state is TaskState.LEASED)
 
 
@@ -284,7 +284,7 @@ def _no_run_sleeps_that_has_work(snapshot: RunSnapshot) -> None:
     for command in commands:
         if isinstance(command, CancelSelectionOperation):
             reported = [event.type for event in advance(snapshot.run, [command], ROOMY, 0).events]
-            assert EventType.SELECTION_OPERATION_CANCELLED not in reported, "somebody is to be cancelled"
+            assert EventType.SELECTION_OPERATION_CANCELLED not in reported, "a member must still be cancelled"
     others = [each for each in commands if not isinstance(each, CancelSelectionOperation)]
     ids = tuple(RunId("nobody") for _ in others)
     step = advance(snapshot.run, others, ROOMY, 0, ids=ids)
@@ -344,7 +344,7 @@ def _check_concurrent(snapshot: RunSnapshot) -> None:
     task = snapshot.deciding
     assert task is None or task.update_id is None
     assert not snapshot.waiting or (task is not None and task.state is TaskState.LEASED)
-    assert task is not None or not _has_unhandled_signal(snapshot), "what came last must be heard"
+    assert task is not None or not _has_unhandled_signal(snapshot), "the last event must be processed"
 
 
 def _open_steps(snapshot: RunSnapshot) -> dict[str, set[int]]:

@@ -203,7 +203,7 @@ class TestLimits:
         scene = dataclasses.replace(scene, ctx=replace(scene.ctx, coordination=Gone()))
         await scene.register()
         await enqueue(scene, "charge-1")
-        assert (await why(scene)).binding is None, "what is not limited needs nobody's agreement"
+        assert (await why(scene)).binding is None, "an unlimited queue needs no coordination"
         await limit(scene, lease_cap=5)
         assert (await binding(scene)).kind is ConstraintKind.COORDINATION
 

@@ -1,7 +1,7 @@
-"""For every kind of constraint, of tasks and of runs: doing what a remedy says removes it.
+"""For every kind of constraint of tasks and runs: applying a remedy removes the constraint.
 
-Each case is made anew for each of its remedies, the remedy is carried out, and the question is asked again. A remedy
-that no program can carry out is marked as manual; what a person would do is done by hand here, with the same outcome.
+Each case is set up once per remedy, the remedy is applied, and the explanation is read again. A remedy that no program
+can apply is marked as manual; the test then does what an operator would do.
 """
 
 from __future__ import annotations

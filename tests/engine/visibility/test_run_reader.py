@@ -115,7 +115,7 @@ async def test_a_history_long_poll_returns_when_the_history_grows(scene: Scene):
     await scene.complete(leased, DONE)
     page = await waiting
     assert [event.type for event in page.events] == ["WorkflowCompleted"]
-    assert scene.wakeups._listeners == {}, "nobody listens any more"
+    assert scene.wakeups._listeners == {}, "no listener is left"
 
 
 async def test_nobody_waits_for_what_is_there_or_for_a_run_that_has_closed(scene: Scene):

@@ -163,7 +163,7 @@ async def test_a_child_is_tried_again_and_its_parent_receives_the_last_failure_o
     for rest_s in (1, 5):
         await scene.complete(task, FailWorkflow("no stock"))
         await deliver(scene)
-        assert await scene.claim(WORKFLOW) is None, "it rests"
+        assert await scene.claim(WORKFLOW) is None, "it backs off"
         await scene.advance(rest_s * 1_000)
         task = await scene.take(WORKFLOW)
     assert task.run.run_number == 3
@@ -323,7 +323,7 @@ async def test_a_parent_that_continues_as_new_leaves_its_children_behind(scene: 
     assert child_of(scene, parent, 1).status is RunStatus.CANCELLED
     assert child_of(scene, parent, 2).is_open
     newest = scene.tables.instances["default", "order-1"].run_id
-    assert await scene.types(newest) == ["WorkflowStarted"], "it hears of none of them"
+    assert await scene.types(newest) == ["WorkflowStarted"], "it receives none of them"
 
 
 async def test_a_workflow_that_took_the_id_of_a_child_is_not_ended_in_its_place(scene: Scene):

@@ -280,7 +280,7 @@ async def test_a_signal_is_taken_again_when_the_run_does_not_end_or_its_task_is_
     await workflow_reports.reclaim(scene.ctx, leased.task.task_id, expired_only=False)
     await signals.send(scene.ctx, Signal(HERE, "poke", NOTHING))
     assert (await scene.types(run.run_id))[-1] == "SignalReceived", (
-        "nobody looks, so it is heard by whoever does"
+        "no task is leased, so the next one handles it"
     )
     await scene.decide(StartTimer(600))
     await scene.advance(600_000)

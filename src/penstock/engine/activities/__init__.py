@@ -1,0 +1,1 @@
+"""Activity tasks: reports, retries, timeouts and worker deaths."""

@@ -1,0 +1,1 @@
+"""Background maintenance: sweepers and their scheduler."""

@@ -78,7 +78,7 @@ class SweeperScheduler:
         except Exception:
             log.exception("cannot read what is due; retrying")
             return
-        self._ctx.stall_detector.looked()
+        self._ctx.stall_detector.record_read()
         self._set_alarms(now_ms, moments)
 
     def _set_alarms(self, now_ms: int, moments: Mapping[Due, int]) -> None:

@@ -114,7 +114,7 @@ class Sweeper(Generic[K]):
 
     def _in_grace_period(self) -> bool:
         stall_detector = self._ctx.stall_detector
-        stall_detector.looked()
+        stall_detector.record_read()
         lease_grace_ms = stall_detector.lease_grace_ms
         if lease_grace_ms and not self._in_grace:
             log.warning(

@@ -1,1 +1,1 @@
-"""Matching: open polls meet ready tasks. `dispatcher` holds the polls, `claim` serves them."""
+"""Matching polls with tasks: claims, the dispatcher, permits, sticky tasks and query tasks."""

@@ -1,0 +1,1 @@
+"""Messages to and between runs: signals, updates, queries, streams and the outbox."""

@@ -1,0 +1,1 @@
+"""Operations on namespaces: batch operations, retention, archive, export, journal and statistics."""

@@ -1,0 +1,1 @@
+"""Runs and their histories: addressing, workflow ids, request ids, appending events."""

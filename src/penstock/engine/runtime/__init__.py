@@ -1,0 +1,1 @@
+"""In-process state and timing that the context is built from."""

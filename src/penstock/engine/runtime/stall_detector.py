@@ -21,36 +21,36 @@ class StallDetector:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._began_at: float | None = None
-        self._looked_at: float | None = None
-        self._stood_s = 0.0
+        self._started_at: float | None = None
+        self._last_read_at: float | None = None
+        self._stalled_s = 0.0
         self._grace_ends_at = 0.0
 
-    def looked(self) -> None:
+    def record_read(self) -> None:
         """Record that the store answered a sweeper now."""
         now = self._monotonic()
-        if self._began_at is None:
-            self._began_at = now
-        gap = 0.0 if self._looked_at is None else now - self._looked_at
+        if self._started_at is None:
+            self._started_at = now
+        gap = 0.0 if self._last_read_at is None else now - self._last_read_at
         if gap > STALL_S:
-            self._stood_s, self._grace_ends_at = gap, now + GRACE_S
-        self._looked_at = now
+            self._stalled_s, self._grace_ends_at = gap, now + GRACE_S
+        self._last_read_at = now
 
     @property
     def lease_grace_ms(self) -> int:
         """How long ago a lease may have expired and still be honoured; 0 unless there was a stall."""
-        if self._looked_at is None:
+        if self._last_read_at is None:
             return 0
         now = self._monotonic()
-        gap = now - self._looked_at
+        gap = now - self._last_read_at
         if gap > STALL_S:
             return round(gap * 1000)
-        return round(self._stood_s * 1000) if now < self._grace_ends_at else 0
+        return round(self._stalled_s * 1000) if now < self._grace_ends_at else 0
 
     @property
     def fresh_ms(self) -> int | None:
         """Uptime while the process is so new that workers may not have reconnected yet; then None."""
-        if self._began_at is None:
+        if self._started_at is None:
             return None
-        uptime_s = self._monotonic() - self._began_at
+        uptime_s = self._monotonic() - self._started_at
         return round(uptime_s * 1000) if uptime_s < GRACE_S else None

@@ -1,0 +1,1 @@
+"""Reading, searching and explaining runs, queues and workers."""

@@ -1,0 +1,1 @@
+"""Workers: registration, build-id cohorts, and unblocking runs."""

@@ -1,0 +1,1 @@
+"""Workflow runs: starts, workflow task reports, children, closing, repair and the outbox relay."""
