@@ -638,24 +638,26 @@ def _cancel_step(stage: CommandContext, command: CancelStep) -> None:
 
 
 def _unschedule(stage: CommandContext, step: int) -> None:
-    run = stage.run
-    for place, activity in enumerate(stage.activities):
-        if activity.step == step:
-            del stage.activities[place], stage.priorities[place]
-            run = replace(run, open_activities=run.open_activities - 1)
-            break
+    """Remove what the same workflow task started at a step."""
+    _unschedule_activity(stage, step)
     timers = [timer for timer in stage.timers if timer.step != step]
     children = [new for new in stage.children if new.child.step != step]
     stage.run = replace(
-        run,
-        open_timers=run.open_timers - len(stage.timers) + len(timers),
-        open_children=run.open_children - len(stage.children) + len(children),
+        stage.run,
+        open_timers=stage.run.open_timers - len(stage.timers) + len(timers),
+        open_children=stage.run.open_children - len(stage.children) + len(children),
     )
-    born = len(stage.children) == len(children)
+    if len(children) < len(stage.children):
+        stage.events = [each for each in stage.events if not _is_start_of(each, step)]
     stage.timers, stage.children = timers, children
     stage.requests = [each for each in stage.requests if each.step != step]
-    if not born:
-        stage.events = [each for each in stage.events if not _is_start_of(each, step)]
+
+
+def _unschedule_activity(stage: CommandContext, step: int) -> None:
+    index = next((index for index, each in enumerate(stage.activities) if each.step == step), None)
+    if index is not None:
+        del stage.activities[index], stage.priorities[index]
+        stage.run = replace(stage.run, open_activities=stage.run.open_activities - 1)
 
 
 def _is_start_of(event: NewEvent, step: int) -> bool:

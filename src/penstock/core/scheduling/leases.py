@@ -161,6 +161,11 @@ def check_workflow_report(
         raise NotFound(Reason.TASK_NOT_FOUND, "There is no such task in this namespace.")
     if not run.is_open:
         raise _run_closed(task, run)
+    _check_lease(task, report, now_ms)
+    return task
+
+
+def _check_lease(task: Task, report: Report, now_ms: int) -> None:
     if task.state is not TaskState.LEASED:
         raise _not_leased(task)
     assert task.lease_expires_at_ms is not None
@@ -178,7 +183,6 @@ def check_workflow_report(
             f"The task is in attempt {task.attempt}, the report is for attempt {report.token}.",
             current_attempt=task.attempt,
         )
-    return task
 
 
 def is_overdue(run: Run, now_ms: int) -> bool:

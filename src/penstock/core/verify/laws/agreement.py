@@ -81,13 +81,16 @@ class AgreementLaw:
             self.ends.setdefault(line.lease_id, line.how)
         if line.how not in REPORTED or not reports:
             return
-        said = [each for each in reports if each.op in JOURNAL_OUTCOMES]
-        if said and all(each.verdict == "refused" for each in said):
-            told = f"task {line.task_id} is {line.how} by a lease whose every report was refused"
-            self._find(Law.ACKNOWLEDGED, line, told)
-        accepted = [each.t_ok for each in said if each.verdict == "accepted" and each.t_ok is not None]
+        self._check_reports(line, [each for each in reports if each.op in JOURNAL_OUTCOMES])
+
+    def _check_reports(self, line: LeaseEnded, reports: Sequence[Reported]) -> None:
+        """Check the end of a lease against the reports that may have caused it."""
+        if reports and all(each.verdict == "refused" for each in reports):
+            said = f"task {line.task_id} is {line.how} by a lease whose every report was refused"
+            self._find(Law.ACKNOWLEDGED, line, said)
+        accepted = [each.t_ok for each in reports if each.verdict == "accepted" and each.t_ok is not None]
         if accepted:
-            asked_at = min(each.t_inv for each in said)
+            asked_at = min(each.t_inv for each in reports)
             self._in_order(line, asked_at, min(accepted), f"the end of task {line.task_id}")
 
     def finish(self) -> None:
