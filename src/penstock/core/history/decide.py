@@ -46,24 +46,24 @@ def advance(
         accepted: updates that the commands refer to, by id.
     """
     _check_concurrency(run, commands, concurrent=concurrent)
-    stage = CommandContext(run, now_ms, tuple(ids), update, concurrent, accepted or {})
+    context = CommandContext(run, now_ms, tuple(ids), update, concurrent, accepted or {})
     if concurrent:
         check_commands(run, commands, bounds)
         for command in commands:
-            stage.apply(command)
-        return stage.done()
+            context.apply(command)
+        return context.done()
     _check_kind(commands, update)
     if update is not None:
-        stage.apply(commands[0])
-        return stage.done()
-    placed = _placed(run, stage.waits, commands)
+        context.apply(commands[0])
+        return context.done()
+    placed = _placed(run, context.waits, commands)
     check_commands(run, placed, bounds)
-    if _is_still_waiting(stage.waits, placed):
-        return stage.done()
-    command_effects.satisfy(stage)
+    if _is_still_waiting(context.waits, placed):
+        return context.done()
+    command_effects.satisfy(context)
     for command in placed:
-        stage.apply(command)
-    return stage.done()
+        context.apply(command)
+    return context.done()
 
 
 def _check_concurrency(run: Run, commands: Sequence[Command], *, concurrent: bool) -> None:

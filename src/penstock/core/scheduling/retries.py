@@ -110,10 +110,10 @@ def running_deadline_at_ms(activity: Activity) -> int | None:
     """The deadline by which a running activity must end or send a heartbeat."""
     assert activity.started_at_ms is not None
     limits = activity.timeouts
-    heard_at_ms = max(activity.started_at_ms, activity.heartbeat_at_ms or 0)
+    heartbeat_at_ms = max(activity.started_at_ms, activity.heartbeat_at_ms or 0)
     return earliest(
         None if limits.start_to_close_ms is None else activity.started_at_ms + limits.start_to_close_ms,
-        None if limits.heartbeat_ms is None else heard_at_ms + limits.heartbeat_ms,
+        None if limits.heartbeat_ms is None else heartbeat_at_ms + limits.heartbeat_ms,
         _close_by_at_ms(activity),
     )
 
