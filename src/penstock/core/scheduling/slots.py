@@ -45,7 +45,7 @@ class PollSlots(Struct, frozen=True):
 
     def shares(self, count: int) -> list[int]:
         """The poll that gets the n-th task: round robin in order of arrival."""
-        assert count <= self.total, "nobody is given more than there is room for"
+        assert count <= self.total, "more tasks than the polls have capacity for"
         holders: list[int] = []
         left, free = list(self.wanted), dict(self.free)
         while len(holders) < count:
