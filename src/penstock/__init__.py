@@ -1,6 +1,6 @@
 """Penstock: durable workflows and task queues in which every limit is true at every instant.
 
-Names are imported lazily, so that a program that needs only the version or the command line does not load the SDK.
+Public names are imported on first use, so that reading the version or running the command line does not load the SDK.
 `penstock.workflow`, `penstock.activity`, `penstock.client`, `penstock.worker`, `penstock.failures` and
 `penstock.testing` are modules.
 """

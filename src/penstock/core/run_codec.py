@@ -29,7 +29,6 @@ _STORED_NAMES = {
     "turned_back": "unhandled_signals",
 }
 """Stored names of the plain fields of `Waits`, in the order in which they are written."""
-_STEPS = ("external", "ending")
 _member_values = attrgetter(*SelectionMember.__struct_fields__)
 _ORIGINS = (
     "parent_run_id",
@@ -45,26 +44,17 @@ _decode_block = msgspec.json.Decoder(ReplayBlock).decode
 def encode_waits(waits: Waits) -> str:
     if waits == NO_WAITS:
         return _EMPTY
-    stored: dict[str, Any] = {}
-    if waits.condition is not None:
-        stored["condition"] = {
-            name: value
-            for name, value in asdict(waits.condition).items()
-            if value is not None and value is not False
-        }
-    if waits.groups:
-        stored["groups"] = dict(waits.groups)
-    if waits.selections:
-        stored["selections"] = [_selection_values(each) for each in waits.selections]
-    for name, attribute in _STORED_NAMES.items():
-        if value := getattr(waits, attribute):
-            stored[name] = value
-    for name in _STEPS:
-        if steps := getattr(waits, name):
-            stored[name] = list(steps)
-    if waits.cached is not None:
-        stored["cached"] = list(waits.cached if waits.cached[2] else waits.cached[:2])
-    return json_text.written(stored)
+    cached = waits.cached
+    stored = {
+        "condition": None if waits.condition is None else _condition_values(waits.condition),
+        "groups": dict(waits.groups),
+        "selections": [_selection_values(each) for each in waits.selections],
+        **{name: getattr(waits, attribute) for name, attribute in _STORED_NAMES.items()},
+        "external": list(waits.external),
+        "ending": list(waits.ending),
+        "cached": None if cached is None else list(cached if cached[2] else cached[:2]),
+    }
+    return json_text.written({name: value for name, value in stored.items() if value})
 
 
 @lru_cache(maxsize=256)
@@ -124,6 +114,11 @@ def encode_block(block: ReplayBlock | None) -> str | None:
 
 def decode_block(text: str | None) -> ReplayBlock | None:
     return None if text is None else _decode_block(text)
+
+
+def _condition_values(condition: ConditionWait) -> dict[str, Any]:
+    values = asdict(condition).items()
+    return {name: value for name, value in values if value is not None and value is not False}
 
 
 def _selection_values(selection: Selection) -> list[Any]:

@@ -179,13 +179,13 @@ def exception(payload: Mapping[str, Any]) -> Facts | None:
 
     Details are omitted: they are payloads, and may be large.
     """
-    told = payload.get("exception")
-    return _exception(told, CAUSES_MAX, STACK_CHARS_MAX) if isinstance(told, Mapping) else None
+    described = payload.get("exception")
+    return _exception(described, CAUSES_MAX, STACK_CHARS_MAX) if isinstance(described, Mapping) else None
 
 
-def _exception(told: Mapping[str, Any], causes_left: int, chars_left: int) -> Facts:
-    message, stack, cause = told.get("message"), told.get("stack_trace"), told.get("cause")
-    fact: Facts = {"type": told.get("type"), "class": told.get("class")}
+def _exception(described: Mapping[str, Any], causes_left: int, chars_left: int) -> Facts:
+    message, stack, cause = described.get("message"), described.get("stack_trace"), described.get("cause")
+    fact: Facts = {"type": described.get("type"), "class": described.get("class")}
     fact["message"] = None if message is None else str(message)[:MESSAGE_CHARS_MAX]
     if isinstance(stack, str) and stack and chars_left > 0:
         fact["stack_trace"] = stack if len(stack) <= chars_left else f"…{stack[1 - chars_left :]}"

@@ -173,14 +173,14 @@ class CommandContext:
             self.run = replace(self.run, unseen_signals=0)
         if self.concurrent:
             self.waits = replace(self.waits, concurrent=True, cached=None)
-            self.tell(EventType.WORKFLOW_TASK_COMPLETED, {"seen_through": self.run.last_sequence})
+            self.add_event(EventType.WORKFLOW_TASK_COMPLETED, {"seen_through": self.run.last_sequence})
 
     def apply(self, command: Command) -> None:
         if isinstance(command, Step):
             self.run = replace(self.run, last_step=self.run.last_step + 1)
         _APPLY[type(command)](self, command)
 
-    def tell(self, event_type: EventType, payload: dict[str, Any]) -> None:
+    def add_event(self, event_type: EventType, payload: dict[str, Any]) -> None:
         self.events.append(NewEvent(event_type, payload))
 
     def new_id(self) -> RunId:
@@ -215,55 +215,57 @@ def is_step(command: Command) -> bool:
     return isinstance(command, Step)
 
 
-def satisfy(stage: CommandContext) -> None:
+def satisfy(context: CommandContext) -> None:
     """Close the open condition wait: the code went past it, or opened a new one."""
-    condition = stage.waits.condition
+    condition = context.waits.condition
     if condition is None:
         return
-    stage.tell(EventType.CONDITION_WAIT_SATISFIED, wait_payload(condition) | {"timer_id": condition.timer_id})
+    context.add_event(
+        EventType.CONDITION_WAIT_SATISFIED, wait_payload(condition) | {"timer_id": condition.timer_id}
+    )
     if condition.timer_id is not None:
-        stage.tell(
-            EventType.TIMER_CANCELLED, wait_timer_payload(condition) | {"cancelled_at": iso(stage.now_ms)}
+        context.add_event(
+            EventType.TIMER_CANCELLED, wait_timer_payload(condition) | {"cancelled_at": iso(context.now_ms)}
         )
         if not condition.fired:
-            stage.ended_timers.append(condition.timer_id)
-            stage.run = replace(stage.run, open_timers=stage.run.open_timers - 1)
-    stage.waits = replace(stage.waits, condition=None)
+            context.ended_timers.append(condition.timer_id)
+            context.run = replace(context.run, open_timers=context.run.open_timers - 1)
+    context.waits = replace(context.waits, condition=None)
 
 
-def _schedule_activity(stage: CommandContext, command: ScheduleActivity) -> None:
-    stage.run = replace(
-        stage.run, last_task=stage.run.last_task + 1, open_activities=stage.run.open_activities + 1
+def _schedule_activity(context: CommandContext, command: ScheduleActivity) -> None:
+    context.run = replace(
+        context.run, last_task=context.run.last_task + 1, open_activities=context.run.open_activities + 1
     )
-    due_ms = stage.now_ms + command.delay_ms
-    activity = schedule(stage.run, expiring(command, due_ms), due_ms)
-    stage.activities.append(activity)
-    stage.priorities.append(command.priority.over(stage.run.priority))
-    stage.waits = with_opened(stage.waits, dict(command.extra), activity.activity_id)
-    said = activity_payload(activity) | {"task_queue": activity.task_queue}
-    stage.tell(EventType.ACTIVITY_SCHEDULED, said | dispatched(activity, command))
+    due_ms = context.now_ms + command.delay_ms
+    activity = schedule(context.run, expiring(command, due_ms), due_ms)
+    context.activities.append(activity)
+    context.priorities.append(command.priority.over(context.run.priority))
+    context.waits = with_opened(context.waits, dict(command.extra), activity.activity_id)
+    payload = activity_payload(activity) | {"task_queue": activity.task_queue}
+    context.add_event(EventType.ACTIVITY_SCHEDULED, payload | dispatched(activity, command))
     if command.routing_key is not None:
-        _found_by(stage, command.routing_key)
+        _found_by(context, command.routing_key)
 
 
-def _found_by(stage: CommandContext, key: str) -> None:
+def _found_by(context: CommandContext, key: str) -> None:
     """Add a routing key to the run's search attributes."""
-    kept = with_key(stage.run.search_attributes, key)
-    if kept != stage.run.search_attributes:
-        stage.run = replace(stage.run, search_attributes=kept)
-        stage.attributes_changed = True
+    kept = with_key(context.run.search_attributes, key)
+    if kept != context.run.search_attributes:
+        context.run = replace(context.run, search_attributes=kept)
+        context.attributes_changed = True
 
 
 def dispatched(activity: Activity, command: ScheduleActivity) -> dict[str, Any]:
     """Fields of the scheduled event only: routing key, dispatch configuration, and shortened timeouts."""
-    said: dict[str, Any] = {}
+    payload: dict[str, Any] = {}
     if command.routing_key is not None:
-        said["routing_key"] = command.routing_key
+        payload["routing_key"] = command.routing_key
     if command.dispatch is not None:
-        said["dispatch"] = command.dispatch
+        payload["dispatch"] = command.dispatch
     if command.timeouts != activity.timeouts:
-        said |= activity_timeouts.timeout_fields(command.timeouts, activity.timeouts)
-    return said
+        payload |= activity_timeouts.timeout_fields(command.timeouts, activity.timeouts)
+    return payload
 
 
 def expiring(command: ScheduleActivity, due_ms: int) -> ScheduleActivity:
@@ -317,18 +319,20 @@ _LOCAL_ENDS = {
 _CATEGORIES = {"failed": "activity", "timed_out": "timeout", "cancelled": "cancelled"}
 
 
-def _record_local_activity(stage: CommandContext, command: RecordLocalActivity) -> None:
-    run = stage.run
+def _record_local_activity(context: CommandContext, command: RecordLocalActivity) -> None:
+    run = context.run
     identity = f"{run.run_id}-a{run.last_step}"
-    said: dict[str, Any] = {
+    payload: dict[str, Any] = {
         "activity_execution_id": identity,
         "activity_type": command.activity_type,
         "sequence": run.last_step,
         "execution_mode": "local",
         "local_activity": True,
     } | dict(command.extra)
-    stage.tell(EventType.ACTIVITY_SCHEDULED, said | {"arguments": command.arguments, "payload_codec": CODEC})
-    ended = said | dict(command.told)
+    context.add_event(
+        EventType.ACTIVITY_SCHEDULED, payload | {"arguments": command.arguments, "payload_codec": CODEC}
+    )
+    ended = payload | dict(command.told)
     if command.outcome == "completed":
         ended |= {"result": command.result, "payload_codec": CODEC}
     else:
@@ -343,35 +347,35 @@ def _record_local_activity(stage: CommandContext, command: RecordLocalActivity) 
                 "non_retryable": command.told.get("non_retryable", False),
             },
         }
-    stage.tell(_LOCAL_ENDS[command.outcome], ended)
+    context.add_event(_LOCAL_ENDS[command.outcome], ended)
 
 
-def _start_timer(stage: CommandContext, command: StartTimer) -> None:
+def _start_timer(context: CommandContext, command: StartTimer) -> None:
     extra = dict(command.extra)
     if command.delay_ms is not None:
         extra["delay_ms"] = command.delay_ms
-    timer = _timer(stage, command.delay_s, command.lasts_ms, extra)
-    stage.waits = with_opened(stage.waits, dict(command.extra), timer.timer_id)
-    stage.tell(EventType.TIMER_SCHEDULED, timer_payload(timer))
+    timer = _timer(context, command.delay_s, command.lasts_ms, extra)
+    context.waits = with_opened(context.waits, dict(command.extra), timer.timer_id)
+    context.add_event(EventType.TIMER_SCHEDULED, timer_payload(timer))
 
 
-def _timer(stage: CommandContext, delay_s: int, lasts_ms: int, extra: dict[str, Any]) -> Timer:
-    run = stage.run = replace(stage.run, open_timers=stage.run.open_timers + 1)
+def _timer(context: CommandContext, delay_s: int, lasts_ms: int, extra: dict[str, Any]) -> Timer:
+    run = context.run = replace(context.run, open_timers=context.run.open_timers + 1)
     timer = Timer(
         timer_id=TimerId(f"{run.run_id}-t{run.last_step}"),
         run_id=run.run_id,
         step=run.last_step,
         delay_s=delay_s,
-        fire_at_ms=stage.now_ms + lasts_ms,
+        fire_at_ms=context.now_ms + lasts_ms,
         extra=json_text.written(extra),
     )
-    stage.timers.append(timer)
+    context.timers.append(timer)
     return timer
 
 
-def _start_child(stage: CommandContext, command: StartChild) -> None:
-    run = stage.run = replace(stage.run, open_children=stage.run.open_children + 1)
-    child_run_id = stage.new_id()
+def _start_child(context: CommandContext, command: StartChild) -> None:
+    run = context.run = replace(context.run, open_children=context.run.open_children + 1)
+    child_run_id = context.new_id()
     child = ChildRun(
         parent_run_id=run.run_id,
         step=run.last_step,
@@ -382,11 +386,11 @@ def _start_child(stage: CommandContext, command: StartChild) -> None:
         policy=command.policy,
         extra=json_text.written(command.extra),
     )
-    at_ms = stage.now_ms + command.delay_ms if command.delay_ms else None
-    child_run = _child_run(run, command, child, stage.now_ms, delivers_cancel=stage.concurrent)
-    stage.children.append(NewChild(child, child_run, at_ms, command.reuse, command.problem))
-    stage.waits = with_opened(stage.waits, dict(command.extra), child_run_id)
-    said = child_payload(child) | {
+    at_ms = context.now_ms + command.delay_ms if command.delay_ms else None
+    child_run = _child_run(run, command, child, context.now_ms, delivers_cancel=context.concurrent)
+    context.children.append(NewChild(child, child_run, at_ms, command.reuse, command.problem))
+    context.waits = with_opened(context.waits, dict(command.extra), child_run_id)
+    payload = child_payload(child) | {
         "child_run_number": 1,
         "retry_policy": _retry(command),
         "timeout_policy": {
@@ -394,8 +398,8 @@ def _start_child(stage: CommandContext, command: StartChild) -> None:
             "run_timeout_seconds": command.run_timeout_s,
         },
     }
-    stage.tell(EventType.CHILD_WORKFLOW_SCHEDULED, said)
-    stage.tell(
+    context.add_event(EventType.CHILD_WORKFLOW_SCHEDULED, payload)
+    context.add_event(
         EventType.CHILD_RUN_STARTED, child_payload(child) | {"child_status": "pending", "retry_attempt": 1}
     )
 
@@ -460,24 +464,24 @@ def _after(now_ms: int, timeout_s: int | None) -> int | None:
     return None if timeout_s is None else now_ms + timeout_s * 1000
 
 
-def _record_side_effect(stage: CommandContext, command: RecordSideEffect) -> None:
+def _record_side_effect(context: CommandContext, command: RecordSideEffect) -> None:
     payload: dict[str, Any] = {
-        "sequence": stage.run.last_step,
+        "sequence": context.run.last_step,
         "result": command.result,
         "payload_codec": CODEC,
     }
     if command.stream is not None:
-        stage.streams.append(command.stream)
+        context.streams.append(command.stream)
         named = ("operation", "stream_name", "command_identity", "command_ordinal")
         payload["workflow_stream"] = {name: command.stream.get(name) for name in named}
-    stage.tell(EventType.SIDE_EFFECT_RECORDED, payload)
+    context.add_event(EventType.SIDE_EFFECT_RECORDED, payload)
 
 
-def _record_version_marker(stage: CommandContext, command: RecordVersionMarker) -> None:
-    stage.tell(
+def _record_version_marker(context: CommandContext, command: RecordVersionMarker) -> None:
+    context.add_event(
         EventType.VERSION_MARKER_RECORDED,
         {
-            "sequence": stage.run.last_step,
+            "sequence": context.run.last_step,
             "change_id": command.change_id,
             "version": command.version,
             "min_supported": command.min_supported,
@@ -486,28 +490,28 @@ def _record_version_marker(stage: CommandContext, command: RecordVersionMarker) 
     )
 
 
-def _upsert_search_attributes(stage: CommandContext, command: UpsertSearchAttributes) -> None:
-    merged = _merged(stage.run.search_attributes, command.attributes)
+def _upsert_search_attributes(context: CommandContext, command: UpsertSearchAttributes) -> None:
+    merged = _merged(context.run.search_attributes, command.attributes)
     kept = json_text.written(merged)
     check_size("search_attribute_size", without_keys(kept), SEARCH_ATTRIBUTE_BYTES_MAX)
-    stage.run = replace(stage.run, search_attributes=kept)
-    stage.attributes_changed = True
-    stage.tell(
+    context.run = replace(context.run, search_attributes=kept)
+    context.attributes_changed = True
+    context.add_event(
         EventType.SEARCH_ATTRIBUTES_UPSERTED,
-        {"sequence": stage.run.last_step, "attributes": dict(command.attributes), "merged": merged},
+        {"sequence": context.run.last_step, "attributes": dict(command.attributes), "merged": merged},
     )
 
 
-def _upsert_memo(stage: CommandContext, command: UpsertMemo) -> None:
-    merged = _merged(stage.run.memo, command.entries)
+def _upsert_memo(context: CommandContext, command: UpsertMemo) -> None:
+    merged = _merged(context.run.memo, command.entries)
     kept = json_text.written(merged)
-    check_size("memo_size", kept, max(MEMO_BYTES_MAX, len(stage.run.memo.encode())))
-    stage.run = replace(stage.run, memo=kept)
-    stage.attributes_changed = True
-    stage.tell(
+    check_size("memo_size", kept, max(MEMO_BYTES_MAX, len(context.run.memo.encode())))
+    context.run = replace(context.run, memo=kept)
+    context.attributes_changed = True
+    context.add_event(
         EventType.MEMO_UPSERTED,
         {
-            "sequence": stage.run.last_step,
+            "sequence": context.run.last_step,
             "entries": _envelope(command.blob),
             "merged": _envelope(payload_codec.encode(merged)),
         },
@@ -524,49 +528,53 @@ def _envelope(blob: Blob) -> dict[str, str]:
     return {"codec": CODEC, "blob": blob}
 
 
-def _open_condition_wait(stage: CommandContext, command: OpenConditionWait) -> None:
-    run = stage.run
+def _open_condition_wait(context: CommandContext, command: OpenConditionWait) -> None:
+    run = context.run
     extra = dict(command.extra)
     wait = ConditionWait(f"{run.run_id}-w{run.last_step}", run.last_step, command.key, command.fingerprint)
-    stage.tell(
+    context.add_event(
         EventType.CONDITION_WAIT_OPENED, wait_payload(wait) | {"timeout_seconds": command.timeout_s} | extra
     )
     if command.timeout_s is not None:
-        told = {"timer_kind": CONDITION_TIMEOUT, "condition_wait_id": wait.id, **extra}
-        told |= {"condition_key": wait.key, "condition_definition_fingerprint": wait.fingerprint}
-        timer = _timer(stage, command.timeout_s, command.timeout_s * 1000, told)
+        fields = {"timer_kind": CONDITION_TIMEOUT, "condition_wait_id": wait.id, **extra}
+        fields |= {"condition_key": wait.key, "condition_definition_fingerprint": wait.fingerprint}
+        timer = _timer(context, command.timeout_s, command.timeout_s * 1000, fields)
         wait = replace(wait, timer_id=timer.timer_id, delay_s=timer.delay_s, fire_at_ms=timer.fire_at_ms)
-        stage.tell(EventType.TIMER_SCHEDULED, timer_payload(timer))
+        context.add_event(EventType.TIMER_SCHEDULED, timer_payload(timer))
     if parallel_groups.PATH in extra:
-        stage.waits = with_opened(stage.waits, extra, wait.id)
+        context.waits = with_opened(context.waits, extra, wait.id)
     else:
-        stage.waits = replace(stage.waits, condition=wait)
+        context.waits = replace(context.waits, condition=wait)
 
 
-def _complete_update(stage: CommandContext, command: CompleteUpdate) -> None:
-    update, outcome = _update(stage, command.update_id), {"result": command.result}
+def _complete_update(context: CommandContext, command: CompleteUpdate) -> None:
+    update, outcome = _update(context, command.update_id), {"result": command.result}
     if _is_closed_alike(update, UpdateStatus.COMPLETED, outcome):
         return
-    said = update_payload(update)
-    if not stage.concurrent:
-        stage.tell(EventType.UPDATE_APPLIED, said | {"arguments": update.arguments, "payload_codec": CODEC})
-    stage.tell(EventType.UPDATE_COMPLETED, said | {"result": command.result, "payload_codec": CODEC})
-    _close_update(stage, update, UpdateStatus.COMPLETED, outcome)
+    payload = update_payload(update)
+    if not context.concurrent:
+        context.add_event(
+            EventType.UPDATE_APPLIED, payload | {"arguments": update.arguments, "payload_codec": CODEC}
+        )
+    context.add_event(
+        EventType.UPDATE_COMPLETED, payload | {"result": command.result, "payload_codec": CODEC}
+    )
+    _close_update(context, update, UpdateStatus.COMPLETED, outcome)
 
 
-def _fail_update(stage: CommandContext, command: FailUpdate) -> None:
-    update = _update(stage, command.update_id)
+def _fail_update(context: CommandContext, command: FailUpdate) -> None:
+    update = _update(context, command.update_id)
     failure = {"message": command.message, "failure_id": f"{update.update_id}-f1"} | dict(command.extra)
     if _is_closed_alike(update, UpdateStatus.FAILED, failure):
         return
-    stage.tell(EventType.UPDATE_COMPLETED, update_payload(update) | failure)
-    _close_update(stage, update, UpdateStatus.FAILED, failure)
+    context.add_event(EventType.UPDATE_COMPLETED, update_payload(update) | failure)
+    _close_update(context, update, UpdateStatus.FAILED, failure)
 
 
-def _update(stage: CommandContext, update_id: str) -> Update:
+def _update(context: CommandContext, update_id: str) -> Update:
     """The update that a command closes, including effects of earlier commands."""
-    update = stage.update or stage.applied.get(update_id) or stage.accepted.get(update_id)
-    if update is None or update.run_id != stage.run.run_id:
+    update = context.update or context.applied.get(update_id) or context.accepted.get(update_id)
+    if update is None or update.run_id != context.run.run_id:
         raise invalid_command(f"The run has accepted no update {update_id!r}.", update_id=update_id)
     return update
 
@@ -583,12 +591,12 @@ def _is_closed_alike(update: Update, status: UpdateStatus, outcome: dict[str, An
 
 
 def _close_update(
-    stage: CommandContext, update: Update, status: UpdateStatus, outcome: dict[str, Any]
+    context: CommandContext, update: Update, status: UpdateStatus, outcome: dict[str, Any]
 ) -> None:
-    stage.applied[update.update_id] = replace(
-        update, status=status, outcome=json_text.written(outcome), closed_at_ms=stage.now_ms
+    context.applied[update.update_id] = replace(
+        update, status=status, outcome=json_text.written(outcome), closed_at_ms=context.now_ms
     )
-    stage.run = replace(stage.run, open_updates=stage.run.open_updates - 1)
+    context.run = replace(context.run, open_updates=context.run.open_updates - 1)
 
 
 def invalid_command(message: str, **details: object) -> Conflict:
@@ -607,66 +615,68 @@ def abandoned_member(
     return selection, member
 
 
-def _cancel_selection_operation(stage: CommandContext, command: CancelSelectionOperation) -> None:
-    found = abandoned_member(stage.waits, command)
+def _cancel_selection_operation(context: CommandContext, command: CancelSelectionOperation) -> None:
+    found = abandoned_member(context.waits, command)
     if found is None:
         return
     selection, member = found
-    stage.waits = stage.waits.with_selection(selection.with_member(replace(member, cancelled=True)))
-    stage.cancelled.append(range(member.base, member.base + member.size))
-    stage.tell(EventType.SELECTION_OPERATION_CANCELLED, dict(command.echoed))
-    stage.wakes = True
+    context.waits = context.waits.with_selection(selection.with_member(replace(member, cancelled=True)))
+    context.cancelled.append(range(member.base, member.base + member.size))
+    context.add_event(EventType.SELECTION_OPERATION_CANCELLED, dict(command.echoed))
+    context.wakes = True
 
 
-def _cancel_step(stage: CommandContext, command: CancelStep) -> None:
+def _cancel_step(context: CommandContext, command: CancelStep) -> None:
     """Cancel a step. What the same workflow task started is removed before it begins."""
     step = command.step
-    if step > stage.run.last_step:
+    if step > context.run.last_step:
         raise invalid_command(f"The run has no step {step}.", step_sequence=step)
     if command.wait:
-        said = {"sequence": step, "step_sequence": step, "wait": True}
-        stage.tell(EventType.STEP_CANCEL_REQUESTED, said)
-        stage.never_begun += [activity for activity in stage.activities if activity.step == step]
-        stage.asked_to_end.append(step)
-        _unschedule(stage, step)
+        payload = {"sequence": step, "step_sequence": step, "wait": True}
+        context.add_event(EventType.STEP_CANCEL_REQUESTED, payload)
+        context.never_begun += [activity for activity in context.activities if activity.step == step]
+        context.asked_to_end.append(step)
+        _unschedule(context, step)
         return
-    stage.tell(EventType.STEP_CANCEL_REQUESTED, {"sequence": step, "step_sequence": step})
-    stage.cancelled.append(range(step, step + 1))
-    left = tuple(each for each in stage.waits.external if each != step)
-    stage.waits = replace(stage.waits, external=left)
-    _unschedule(stage, step)
+    context.add_event(EventType.STEP_CANCEL_REQUESTED, {"sequence": step, "step_sequence": step})
+    context.cancelled.append(range(step, step + 1))
+    left = tuple(each for each in context.waits.external if each != step)
+    context.waits = replace(context.waits, external=left)
+    _unschedule(context, step)
 
 
-def _unschedule(stage: CommandContext, step: int) -> None:
-    run = stage.run
-    for place, activity in enumerate(stage.activities):
-        if activity.step == step:
-            del stage.activities[place], stage.priorities[place]
-            run = replace(run, open_activities=run.open_activities - 1)
-            break
-    timers = [timer for timer in stage.timers if timer.step != step]
-    children = [new for new in stage.children if new.child.step != step]
-    stage.run = replace(
-        run,
-        open_timers=run.open_timers - len(stage.timers) + len(timers),
-        open_children=run.open_children - len(stage.children) + len(children),
+def _unschedule(context: CommandContext, step: int) -> None:
+    """Remove what the same workflow task started at a step."""
+    _unschedule_activity(context, step)
+    timers = [timer for timer in context.timers if timer.step != step]
+    children = [new for new in context.children if new.child.step != step]
+    context.run = replace(
+        context.run,
+        open_timers=context.run.open_timers - len(context.timers) + len(timers),
+        open_children=context.run.open_children - len(context.children) + len(children),
     )
-    born = len(stage.children) == len(children)
-    stage.timers, stage.children = timers, children
-    stage.requests = [each for each in stage.requests if each.step != step]
-    if not born:
-        stage.events = [each for each in stage.events if not _is_start_of(each, step)]
+    if len(children) < len(context.children):
+        context.events = [each for each in context.events if not _is_start_of(each, step)]
+    context.timers, context.children = timers, children
+    context.requests = [each for each in context.requests if each.step != step]
+
+
+def _unschedule_activity(context: CommandContext, step: int) -> None:
+    index = next((index for index, each in enumerate(context.activities) if each.step == step), None)
+    if index is not None:
+        del context.activities[index], context.priorities[index]
+        context.run = replace(context.run, open_activities=context.run.open_activities - 1)
 
 
 def _is_start_of(event: NewEvent, step: int) -> bool:
     return event.type == EventType.CHILD_RUN_STARTED and event.payload["sequence"] == step
 
 
-def _signal_external(stage: CommandContext, command: SignalExternal) -> None:
-    _ask(
-        stage,
+def _signal_external(context: CommandContext, command: SignalExternal) -> None:
+    _request(
+        context,
         ExternalRequest(
-            stage.run.last_step,
+            context.run.last_step,
             command.workflow_id,
             command.run_id,
             "signal",
@@ -677,11 +687,11 @@ def _signal_external(stage: CommandContext, command: SignalExternal) -> None:
     )
 
 
-def _cancel_external(stage: CommandContext, command: CancelExternal) -> None:
-    _ask(
-        stage,
+def _cancel_external(context: CommandContext, command: CancelExternal) -> None:
+    _request(
+        context,
         ExternalRequest(
-            stage.run.last_step,
+            context.run.last_step,
             command.workflow_id,
             command.run_id,
             "cancel",
@@ -691,50 +701,52 @@ def _cancel_external(stage: CommandContext, command: CancelExternal) -> None:
     )
 
 
-def _ask(stage: CommandContext, request: ExternalRequest) -> None:
-    said = {
+def _request(context: CommandContext, request: ExternalRequest) -> None:
+    payload = {
         "sequence": request.step,
         "kind": request.kind,
         "workflow_id": request.workflow_id,
         "run_id": request.run_id,
         "signal_name": request.signal_name,
     }
-    stage.requests.append(request)
-    stage.waits = replace(stage.waits, external=(*stage.waits.external, request.step))
-    stage.tell(
+    context.requests.append(request)
+    context.waits = replace(context.waits, external=(*context.waits.external, request.step))
+    context.add_event(
         EventType.EXTERNAL_REQUEST_INITIATED,
-        {name: value for name, value in said.items() if value is not None},
+        {name: value for name, value in payload.items() if value is not None},
     )
 
 
-def _cancel_workflow(stage: CommandContext, command: CancelWorkflow) -> None:
-    told = command.reason or "cancel requested"
-    stage.run = closed(stage.run, RunStatus.CANCELLED, "cancelled", stage.now_ms)
-    stage.tell(EventType.WORKFLOW_CANCELLED, {"reason": told, "message": told, "closed_reason": "cancelled"})
+def _cancel_workflow(context: CommandContext, command: CancelWorkflow) -> None:
+    reason = command.reason or "cancel requested"
+    context.run = closed(context.run, RunStatus.CANCELLED, "cancelled", context.now_ms)
+    context.add_event(
+        EventType.WORKFLOW_CANCELLED, {"reason": reason, "message": reason, "closed_reason": "cancelled"}
+    )
 
 
-def _complete_workflow(stage: CommandContext, command: CompleteWorkflow) -> None:
-    stage.run = closed(stage.run, RunStatus.COMPLETED, "completed", stage.now_ms, command.result)
-    stage.tell(EventType.WORKFLOW_COMPLETED, {"output": command.result, "payload_codec": CODEC})
+def _complete_workflow(context: CommandContext, command: CompleteWorkflow) -> None:
+    context.run = closed(context.run, RunStatus.COMPLETED, "completed", context.now_ms, command.result)
+    context.add_event(EventType.WORKFLOW_COMPLETED, {"output": command.result, "payload_codec": CODEC})
 
 
-def _fail_workflow(stage: CommandContext, command: FailWorkflow) -> None:
-    stage.run = closed(stage.run, RunStatus.FAILED, "failed", stage.now_ms)
+def _fail_workflow(context: CommandContext, command: FailWorkflow) -> None:
+    context.run = closed(context.run, RunStatus.FAILED, "failed", context.now_ms)
     payload = {"message": command.message, "failure_category": "application"} | dict(command.extra)
-    stage.tell(EventType.WORKFLOW_FAILED, payload)
+    context.add_event(EventType.WORKFLOW_FAILED, payload)
 
 
-def _continue_as_new(stage: CommandContext, command: ContinueAsNew) -> None:
+def _continue_as_new(context: CommandContext, command: ContinueAsNew) -> None:
     if command.memo is not None:
         check_size("memo_size", json_text.written(command.memo), MEMO_BYTES_MAX)
     if command.search_attributes is not None:
         attributes = json_text.written(command.search_attributes)
         check_size("search_attribute_size", attributes, SEARCH_ATTRIBUTE_BYTES_MAX)
-    before = replace(stage.run, waits=stage.waits)
-    stage.successor = lineage.continued(before, stage.new_id(), command, stage.now_ms)
-    after = stage.successor.run
-    stage.run = closed(stage.run, RunStatus.COMPLETED, "continued", stage.now_ms)
-    stage.tell(
+    before = replace(context.run, waits=context.waits)
+    context.successor = lineage.continued(before, context.new_id(), command, context.now_ms)
+    after = context.successor.run
+    context.run = closed(context.run, RunStatus.COMPLETED, "continued", context.now_ms)
+    context.add_event(
         EventType.WORKFLOW_CONTINUED_AS_NEW,
         {
             "continued_to_run_id": after.run_id,

@@ -45,45 +45,44 @@ def advance(
         concurrent: whether the code is concurrent.
         accepted: updates that the commands refer to, by id.
     """
-    _check_manner(run, commands, concurrent=concurrent)
-    stage = CommandContext(run, now_ms, tuple(ids), update, concurrent, accepted or {})
+    _check_concurrency(run, commands, concurrent=concurrent)
+    context = CommandContext(run, now_ms, tuple(ids), update, concurrent, accepted or {})
     if concurrent:
         check_commands(run, commands, bounds)
         for command in commands:
-            stage.apply(command)
-        return stage.done()
+            context.apply(command)
+        return context.done()
     _check_kind(commands, update)
     if update is not None:
-        stage.apply(commands[0])
-        return stage.done()
-    placed = _placed(run, stage.waits, commands)
+        context.apply(commands[0])
+        return context.done()
+    placed = _placed(run, context.waits, commands)
     check_commands(run, placed, bounds)
-    if _is_still_waiting(stage.waits, placed):
-        return stage.done()
-    command_effects.satisfy(stage)
+    if _is_still_waiting(context.waits, placed):
+        return context.done()
+    command_effects.satisfy(context)
     for command in placed:
-        stage.apply(command)
-    return stage.done()
+        context.apply(command)
+    return context.done()
 
 
-def _check_manner(run: Run, commands: Sequence[Command], *, concurrent: bool) -> None:
+def _check_concurrency(run: Run, commands: Sequence[Command], *, concurrent: bool) -> None:
     """A run stays stepwise or concurrent from its first completed task on."""
     began = run.waits.concurrent
     if began and not concurrent:
         raise invalid_command("The run is concurrent: only concurrent workflow code can continue it.")
     if concurrent and not began and run.last_step:
         raise invalid_command("The run is stepwise: concurrent workflow code cannot continue it.")
-    for command in commands:
-        if isinstance(command, StepwiseOnly if concurrent else ConcurrentOnly):
-            raise invalid_command(
-                f"{type(command).__name__} is not for a {'concurrent' if concurrent else 'stepwise'} run."
-            )
-        if (
-            concurrent
-            and isinstance(command, Grouped)
-            and parallel_groups.outermost(command.extra) is not None
-        ):
-            raise invalid_command("Steps of a concurrent run cannot be in groups.")
+    kind, others = ("concurrent", StepwiseOnly) if concurrent else ("stepwise", ConcurrentOnly)
+    wrong = next((each for each in commands if isinstance(each, others)), None)
+    if wrong is not None:
+        raise invalid_command(f"{type(wrong).__name__} is not for a {kind} run.")
+    if concurrent and any(map(_is_grouped, commands)):
+        raise invalid_command("Steps of a concurrent run cannot be in groups.")
+
+
+def _is_grouped(command: Command) -> bool:
+    return isinstance(command, Grouped) and parallel_groups.outermost(command.extra) is not None
 
 
 def _check_kind(commands: Sequence[Command], update: Update | None) -> None:

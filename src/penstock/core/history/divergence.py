@@ -12,7 +12,7 @@ from penstock.core.model import RecordedEvent, ReplayBlock, Run, WorkerRecord
 from penstock.core.timestamps import iso
 
 _TYPES = frozenset({"NonDeterministicReplayError", "NonDeterminismError", "nondeterminism"})
-_SAID = re.compile(
+_MESSAGE = re.compile(
     r"at workflow sequence (?P<step>\d+) recorded (?P<recorded>\[.*?\]), "
     r"but the current workflow yielded (?P<yielded>.+?)\.(?:\s|$)",
     re.DOTALL,
@@ -35,35 +35,35 @@ def of(failure_type: str | None, message: str) -> Divergence | None:
     """The divergence in a reported failure; None if the failure is of another kind."""
     if failure_type not in _TYPES:
         return None
-    said = _SAID.search(message)
-    if said is None:
+    found = _MESSAGE.search(message)
+    if found is None:
         return Divergence(None, (), None, message[:CHARS_MAX])
-    types = tuple(re.findall(r"\w+", said["recorded"]))
-    return Divergence(int(said["step"]), types, said["yielded"][:CHARS_MAX], message[:CHARS_MAX])
+    types = tuple(re.findall(r"\w+", found["recorded"]))
+    return Divergence(int(found["step"]), types, found["yielded"][:CHARS_MAX], message[:CHARS_MAX])
 
 
-def first(events: Sequence[RecordedEvent], parted: Divergence) -> RecordedEvent | None:
+def first(events: Sequence[RecordedEvent], divergence: Divergence) -> RecordedEvent | None:
     """The first event of the step at which they diverge."""
-    if parted.step is None:
+    if divergence.step is None:
         return None
-    wanted = f'"sequence":{parted.step}'
+    wanted = f'"sequence":{divergence.step}'
     candidates = (event for event in events if wanted in event.payload)
     return next(
-        (each for each in candidates if json.loads(each.payload).get("sequence") == parted.step), None
+        (each for each in candidates if json.loads(each.payload).get("sequence") == divergence.step), None
     )
 
 
 def replay_block(
-    parted: Divergence, event: RecordedEvent | None, run: Run, worker: WorkerRecord | None, now_ms: int
+    divergence: Divergence, event: RecordedEvent | None, run: Run, worker: WorkerRecord | None, now_ms: int
 ) -> ReplayBlock:
     """What is stored with a run while it is blocked; `since` is kept from the first report."""
     return ReplayBlock(
-        sequence=parted.step,
+        sequence=divergence.step,
         event_sequence=None if event is None else event.sequence,
         event_type=None if event is None else event.type,
-        recorded=parted.recorded,
-        yielded=parted.yielded,
-        message=parted.message,
+        recorded=divergence.recorded,
+        yielded=divergence.yielded,
+        message=divergence.message,
         worker_id=None if worker is None else worker.worker_id,
         build_id=None if worker is None else worker.build_id,
         fingerprint=None if worker is None else worker.fingerprints.get(run.workflow_type),

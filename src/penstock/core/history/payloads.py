@@ -63,23 +63,23 @@ def started(run: Run) -> NewEvent:
 
 def _origin(origin: Lineage) -> dict[str, Any]:
     """The lineage fields of a run that was not started by a caller."""
-    said: dict[str, Any] = {}
+    payload: dict[str, Any] = {}
     if origin.is_child:
-        said |= {
+        payload |= {
             "parent_workflow_instance_id": origin.parent_workflow_id,
             "parent_workflow_run_id": origin.parent_run_id,
             "parent_sequence": origin.parent_step,
         }
     if origin.continued_from is not None:
-        said["continued_from_run_id"] = origin.continued_from
+        payload["continued_from_run_id"] = origin.continued_from
     if origin.retried_from is not None:
-        said |= {"retried_from_run_id": origin.retried_from, "retry_attempt": origin.attempt}
-    return said
+        payload |= {"retried_from_run_id": origin.retried_from, "retry_attempt": origin.attempt}
+    return payload
 
 
 def activity_payload(activity: Activity) -> dict[str, Any]:
     """The fields of all events of an activity."""
-    said = {
+    payload = {
         "activity_execution_id": activity.activity_id,
         "activity_type": activity.activity_type,
         "sequence": activity.step,
@@ -90,7 +90,7 @@ def activity_payload(activity: Activity) -> dict[str, Any]:
             "retry_policy": retry_snapshot(activity.retry, activity.timeouts),
         },
     }
-    return said if activity.extra == NOTHING_ELSE else said | extra(activity.extra)
+    return payload if activity.extra == NOTHING_ELSE else payload | extra(activity.extra)
 
 
 def timer_payload(timer: Timer) -> dict[str, Any]:

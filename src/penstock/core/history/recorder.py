@@ -182,15 +182,17 @@ class _Recorder:
         left = member.left - 1
         decided = not member.done and (failed or left == 0)
         member = replace(member, left=left, done=member.done or decided)
+        self._wakes |= decided or left == 0
         selection = selection.with_member(member)
         if decided and not selection.resolved:
             selection = replace(selection, resolved=True)
-            self.write(_resolution(selection, member, "failed" if failed else "completed", line))
-        self._wakes |= decided or left == 0
+            self.write(_resolution(selection, member, line, failed=failed))
         self._waits = self._waits.with_selection(selection)
 
 
-def _resolution(selection: Selection, member: SelectionMember, outcome: str, line: RecordedEvent) -> NewEvent:
+def _resolution(
+    selection: Selection, member: SelectionMember, line: RecordedEvent, *, failed: bool
+) -> NewEvent:
     payload: dict[str, Any] = {
         "selection_group_id": selection.id,
         "selection_group_base_sequence": selection.base,
@@ -201,7 +203,7 @@ def _resolution(selection: Selection, member: SelectionMember, outcome: str, lin
         "member_size": member.size,
         "operation_kind": member.kind,
         "operation_identity": member.identity,
-        "outcome": outcome,
+        "outcome": "failed" if failed else "completed",
         "resolution_event_id": line.id,
         "resolution_event_type": line.type,
     }

@@ -12,18 +12,18 @@ KEY_CHARS_MAX = 255
 
 def with_key(attributes: str, key: str) -> str:
     """The attributes with another routing key, unless there are too many or it is too long."""
-    said = json.loads(attributes) if attributes != "{}" else {}
-    keys = said.get(ROUTING_KEY, [])
+    values = json.loads(attributes) if attributes != "{}" else {}
+    keys = values.get(ROUTING_KEY, [])
     if not isinstance(keys, list) or key in keys or len(keys) >= KEYS_MAX or len(key) > KEY_CHARS_MAX:
         return attributes
-    return json.dumps(said | {ROUTING_KEY: [*keys, key]}, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(values | {ROUTING_KEY: [*keys, key]}, ensure_ascii=False, separators=(",", ":"))
 
 
 def without_keys(attributes: str) -> str:
     """The attributes without routing keys, for the next run of a chain."""
     if ROUTING_KEY not in attributes:
         return attributes
-    said = json.loads(attributes)
-    if isinstance(said.get(ROUTING_KEY), list):
-        del said[ROUTING_KEY]
-    return json.dumps(said, ensure_ascii=False, separators=(",", ":"))
+    values = json.loads(attributes)
+    if isinstance(values.get(ROUTING_KEY), list):
+        del values[ROUTING_KEY]
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))

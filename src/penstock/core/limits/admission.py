@@ -250,14 +250,16 @@ class Admission(Struct, frozen=True, dict=True):
     def _of(self, namespace: str, queue: str, kind: str, policy: Policy, now_ms: int) -> QueueLimits:
         policy = policy.at(now_ms)
 
-        def says(field_: LimitField) -> DeclaredValue | None:
+        def declared_for(field_: LimitField) -> DeclaredValue | None:
             return declared(self.declaration, field_, namespace, queue, kind)
 
-        leases = _number(policy, LimitSetting.LEASE_CAP, says(LimitField.QUEUE_LEASES), "task_queue.limits")
-        dispatches = _number(
-            policy, LimitSetting.DISPATCHES, says(LimitField.QUEUE_DISPATCHES), "task_queue.limits"
+        leases = _number(
+            policy, LimitSetting.LEASE_CAP, declared_for(LimitField.QUEUE_LEASES), "task_queue.limits"
         )
-        group = policy.word(LimitSetting.GROUP) or _text(says(LimitField.GROUP)) or None
+        dispatches = _number(
+            policy, LimitSetting.DISPATCHES, declared_for(LimitField.QUEUE_DISPATCHES), "task_queue.limits"
+        )
+        group = policy.word(LimitSetting.GROUP) or _text(declared_for(LimitField.GROUP)) or None
         return QueueLimits(
             leases=leases[0],
             leases_source=leases[1] or default_source(LimitField.QUEUE_LEASES, kind),
@@ -265,22 +267,22 @@ class Admission(Struct, frozen=True, dict=True):
             dispatches_source=dispatches[1],
             window=_window(policy, self.declaration.window),
             group=group,
-            scopes=tuple(self._scopes(namespace, kind, group, says, now_ms)),
+            scopes=tuple(self._scopes(namespace, kind, group, declared_for, now_ms)),
             rate_max_micro=self.declaration.rate_max_micro if kind == _RATED else None,
         )
 
     def _scopes(
-        self, namespace: str, kind: str, group: str | None, says: Any, now_ms: int
+        self, namespace: str, kind: str, group: str | None, declared_for: Any, now_ms: int
     ) -> Iterator[ScopeRules]:
         own: dict[str, tuple[DeclaredValue | None, DeclaredValue | None]] = {
             namespace_scope(namespace, kind): (
-                says(LimitField.NAMESPACE_LEASES),
-                says(LimitField.NAMESPACE_DISPATCHES),
+                declared_for(LimitField.NAMESPACE_LEASES),
+                declared_for(LimitField.NAMESPACE_DISPATCHES),
             )
         }
         names = [cluster_scope(), cluster_scope(kind), namespace_scope(namespace), *own]
         if group is not None:
-            limit = says(LimitField.GROUP_DISPATCHES) or self._declared_of(namespace, group, kind)
+            limit = declared_for(LimitField.GROUP_DISPATCHES) or self._declared_of(namespace, group, kind)
             own[group_scope(namespace, group, kind)] = (None, limit)
             names += [group_scope(EVERYWHERE, group), group_scope(namespace, group)]
             names.append(group_scope(namespace, group, kind))

@@ -76,12 +76,12 @@ def _stated(declaration: Declaration) -> Iterator[tuple[str, Value]]:
     yield from _sections("defaults", declaration.defaults)
     for key, sections in declaration.overrides.items():
         yield from _sections(f"queues.{key}", sections)
-    for scope, said in declaration.scopes.items():
+    for scope, limits in declaration.scopes.items():
         stated: Mapping[str, Value] = {
-            "max_active_leases": said.leases,
-            "max_dispatches_per_minute": said.dispatches,
-            "max_cost_per_minute": said.cost,
-            "window": None if said.window is None else said.window.value,
+            "max_active_leases": limits.leases,
+            "max_dispatches_per_minute": limits.dispatches,
+            "max_cost_per_minute": limits.cost,
+            "window": None if limits.window is None else limits.window.value,
         }
         yield from ((f"{scope}.{name}", value) for name, value in stated.items())
 

@@ -151,6 +151,11 @@ def decide(wanted: int | None, by: Declarant, live: LiveCap | None, declared: in
         return CapOutcome.KEPT_SERVER if above else CapOutcome.SET
     if live.declarant is None:
         return CapOutcome.IN_FORCE if live.value == wanted else CapOutcome.KEPT_OPERATOR
+    return _decide_beside_claims(wanted, by, live, declared)
+
+
+def _decide_beside_claims(wanted: int, by: Declarant, live: LiveCap, declared: int | None) -> CapOutcome:
+    """The outcome where a configuration set the live cap."""
     if declared is not None and declared < min(wanted, live.value):
         return CapOutcome.HANDED_BACK
     after = resolve_claims(wanted, by, live)

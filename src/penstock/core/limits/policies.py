@@ -255,43 +255,46 @@ def rules(
 
     `lease_cap` is the declared cap, which an operator's takes precedence over; `rate_max_micro` bounds every rate.
     """
-    fairness = policy.word(LimitSetting.FAIRNESS)
-    fair = fair_by_default if fairness is None else fairness == "on"
+    order = _order(policy, fair_by_default=fair_by_default)
     declared = worker_rate, lease_cap, rate_max_micro
     if not policy.settings and not policy.limited_keys and declared == (None, None, None):
-        return PLAIN if fair else Rules(DispatchOrder.ARRIVAL)
+        return PLAIN if order is DispatchOrder.FAIR else Rules(order)
     key_burst_ms = _or(policy.number(LimitSetting.KEY_BURST), BURST_DEFAULT_MS)
     key_rate_micro = policy.number(LimitSetting.KEY_RATE)
     key_rate = None if key_rate_micro is None else Rate(key_rate_micro, key_burst_ms)
-    key_running, running = policy.number(LimitSetting.KEY_LEASE_CAP), policy.number(LimitSetting.LEASE_CAP)
+    key_cap, own_cap = policy.number(LimitSetting.KEY_LEASE_CAP), policy.number(LimitSetting.LEASE_CAP)
     counts_running = policy.word(LimitSetting.COUNTS) == "running"
     queue_rate, source = _queue_rate(policy, worker_rate, rate_max_micro)
     return Rules(
-        order=DispatchOrder.FAIR if fair else DispatchOrder.ARRIVAL,
+        order=order,
         queue_rate=queue_rate,
         queue_rate_source=source,
         key_rate=key_rate,
         key_burst_ms=key_burst_ms,
         counts_running=counts_running,
-        lease_cap=lease_cap if running is None else running,
-        key_lease_cap=key_running,
+        lease_cap=lease_cap if own_cap is None else own_cap,
+        key_lease_cap=key_cap,
         aging=_aging(policy),
-        limits_keys=key_rate is not None or key_running is not None or policy.limited_keys > 0,
-        counts_leases=(
-            counts_running or key_running is not None or running is not None or policy.capped_keys > 0
-        ),
+        limits_keys=policy.limited_keys > 0 or (key_rate, key_cap) != (None, None),
+        counts_leases=counts_running or policy.capped_keys > 0 or (key_cap, own_cap) != (None, None),
         paused=policy.word(LimitSetting.PAUSED) == PAUSED,
         retry_rate=_retry_rate(policy),
     )
 
 
+def _order(policy: Policy, *, fair_by_default: bool) -> DispatchOrder:
+    fairness = policy.word(LimitSetting.FAIRNESS)
+    fair = fair_by_default if fairness is None else fairness == "on"
+    return DispatchOrder.FAIR if fair else DispatchOrder.ARRIVAL
+
+
 def _queue_rate(
     policy: Policy, worker_rate: WorkerRate | None, rate_max_micro: int | None
 ) -> tuple[Rate | None, RateSource]:
-    conveyed = None if worker_rate is None else worker_rate.micro
-    micro, source = effective_rate(rate_max_micro, policy.number(LimitSetting.QUEUE_RATE), conveyed)
-    burst_of_worker = None if worker_rate is None else worker_rate.burst_ms
-    burst_ms = _or(policy.number(LimitSetting.QUEUE_BURST), _or(burst_of_worker, BURST_DEFAULT_MS))
+    reported = None if worker_rate is None else worker_rate.micro
+    micro, source = effective_rate(rate_max_micro, policy.number(LimitSetting.QUEUE_RATE), reported)
+    worker_burst_ms = None if worker_rate is None else worker_rate.burst_ms
+    burst_ms = _or(policy.number(LimitSetting.QUEUE_BURST), _or(worker_burst_ms, BURST_DEFAULT_MS))
     return None if micro is None else Rate(micro, burst_ms), source
 
 

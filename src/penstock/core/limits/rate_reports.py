@@ -110,16 +110,22 @@ def apply_report(
     conflict = None if known is None else known.conflict_at(now_ms)
     began = None
     if rival_lives and known is not None and is_rival(known, report, now_ms):
-        goes_on = conflict is not None and now_ms - conflict.at_ms <= CONFLICT_WITHIN_MS
-        since_ms = conflict.since_ms if conflict is not None and goes_on else now_ms
-        conflict = RateConflict(
-            known.worker_id, known.micro, report.worker_id, report.micro, since_ms, now_ms
-        )
-        began = None if goes_on else conflict
+        before = conflict
+        conflict = _conflict(known, report, before, now_ms)
+        began = conflict if before is None or before.since_ms != conflict.since_ms else None
     until_ms = now_ms + holds_ms + max(1, holds_ms // _RENEWALS)
     is_change = known is None or not known.holds_at(now_ms) or not _is_same(known, report)
     rate = WorkerRate(report.micro, report.worker_id, now_ms, until_ms, report.burst_ms, conflict)
     return RateUpdate(rate, is_change, began)
+
+
+def _conflict(
+    known: WorkerRate, report: RateReport, before: RateConflict | None, now_ms: int
+) -> RateConflict:
+    """The conflict of two reports, which continues `before` if that is recent."""
+    continues = before is not None and now_ms - before.at_ms <= CONFLICT_WITHIN_MS
+    since_ms = before.since_ms if before is not None and continues else now_ms
+    return RateConflict(known.worker_id, known.micro, report.worker_id, report.micro, since_ms, now_ms)
 
 
 def _is_same(known: WorkerRate, report: RateReport) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -38,20 +38,23 @@ class MessageContracts(Struct, frozen=True):
 
     def validates(self, update: str) -> bool:
         """Whether workflow code validates an update before it is accepted."""
-        said = [*self.of_workers, *self.of_absent]
-        return any(update in (each.get("update_validators") or ()) for each in said)
+        declared = [*self.of_workers, *self.of_absent]
+        return any(update in (each.get("update_validators") or ()) for each in declared)
 
     def problem(self, kind: str, name: str, arguments: object) -> str | None:
         """What is wrong with the arguments, unless they fit one of the contracts."""
-        described = [
-            entry.get("parameters")
-            for each in self.of_workers
-            for entry in each.get(f"{kind}_contracts") or ()
-            if isinstance(entry, Mapping) and entry.get("name") == name
-        ]
         values = arguments if isinstance(arguments, list) else [arguments]
-        problems = [_problem(each, values) for each in described if isinstance(each, list)]
+        problems = [_problem(each, values) for each in self._parameters(kind, name)]
         return None if not problems or None in problems else problems[0]
+
+    def _parameters(self, kind: str, name: str) -> Iterator[Sequence[Any]]:
+        """The declared parameters of a message, from each contract that has them."""
+        for contract in self.of_workers:
+            for entry in contract.get(f"{kind}_contracts") or ():
+                if isinstance(entry, Mapping) and entry.get("name") == name:
+                    parameters = entry.get("parameters")
+                    if isinstance(parameters, list):
+                        yield parameters
 
 
 def of_type(
@@ -68,8 +71,8 @@ def of_type(
 
 
 def _contract(worker: WorkerRecord, workflow_type: str) -> Mapping[str, Any] | None:
-    said = worker.advertised.get("workflow_command_contracts")
-    contract = said.get(workflow_type) if isinstance(said, Mapping) else None
+    declared = worker.advertised.get("workflow_command_contracts")
+    contract = declared.get(workflow_type) if isinstance(declared, Mapping) else None
     return contract if isinstance(contract, Mapping) else None
 
 
@@ -81,20 +84,21 @@ def _problem(parameters: Sequence[Any], values: Sequence[object]) -> str | None:
         return f"takes at least {required} arguments, got {len(values)}"
     if len(values) > len(named) and not variadic:
         return f"takes at most {len(named)} arguments, got {len(values)}"
-    for place, (parameter, value) in enumerate(zip(named, values, strict=False)):
-        if not _fits(parameter, value):
-            label = parameter.get("name") or place
-            return f"argument {label!r} must be {parameter.get('type')}, got {_word(value)}"
-    return None
+    misfits = (
+        f"argument {parameter.get('name') or index!r} must be {parameter.get('type')}, got {_word(value)}"
+        for index, (parameter, value) in enumerate(zip(named, values, strict=False))
+        if not _fits(parameter, value)
+    )
+    return next(misfits, None)
 
 
 def _fits(parameter: Mapping[str, Any], value: object) -> bool:
-    said = parameter.get("type")
-    if not isinstance(said, str) or parameter.get("variadic"):
+    declared = parameter.get("type")
+    if not isinstance(declared, str) or parameter.get("variadic"):
         return True
     if value is None:
-        return bool(parameter.get("allows_null")) or bool({"null", "mixed"} & set(said.split("|")))
-    return any(_is(word.strip(), value) for word in said.split("|"))
+        return bool(parameter.get("allows_null")) or bool({"null", "mixed"} & set(declared.split("|")))
+    return any(_is(word.strip(), value) for word in declared.split("|"))
 
 
 def _is(word: str, value: object) -> bool:

@@ -82,8 +82,8 @@ def check_room(streams: Sequence[MessageStream], name: str, unread_max: int) -> 
 
 def advanced(stream: MessageStream, cursors: Sequence[Cursor]) -> MessageStream:
     """The stream with advanced read positions, which never go back or beyond the last message."""
-    told = [each.through_position for each in cursors if each.stream_name == stream.name]
-    through = min(max([stream.through_position, *told]), stream.last_position)
+    reported = [each.through_position for each in cursors if each.stream_name == stream.name]
+    through = min(max([stream.through_position, *reported]), stream.last_position)
     return replace(
         stream, through_position=through, delivered_position=max(stream.delivered_position, through)
     )
@@ -100,7 +100,7 @@ def awaits_message(run: Run) -> str | None:
 def delivery(message: Message) -> NewEvent:
     """The event that delivers a message: a signal with a reserved name."""
     assert message.input is not None, "a message that was read is not delivered again"
-    said: dict[str, object] = {
+    body: dict[str, object] = {
         "schema": MESSAGE_SCHEMA,
         "stream_name": message.stream,
         "message_id": message.message_id,
@@ -108,17 +108,17 @@ def delivery(message: Message) -> NewEvent:
         "payload_envelope": {"codec": CODEC, "blob": message.input},
     }
     about = {"message_id": message.message_id, "position": message.position}
-    return _signal(message.stream, said, about)
+    return _signal(message.stream, body, about)
 
 
 def read_receipt(stream: MessageStream) -> NewEvent:
     """The event that tells a continuing run how far its predecessor has read."""
-    said: dict[str, object] = {
+    body: dict[str, object] = {
         "schema": CURSOR_SCHEMA,
         "stream_name": stream.name,
         "through_position": stream.through_position,
     }
-    return _signal(stream.name, said, {"through_position": stream.through_position})
+    return _signal(stream.name, body, {"through_position": stream.through_position})
 
 
 def is_delivery(event: NewEvent) -> bool:
@@ -127,10 +127,10 @@ def is_delivery(event: NewEvent) -> bool:
     )
 
 
-def _signal(stream: str, said: dict[str, object], about: dict[str, object]) -> NewEvent:
+def _signal(stream: str, body: dict[str, object], about: dict[str, object]) -> NewEvent:
     payload = {
         "signal_name": MESSAGE_STREAM_SIGNAL,
-        "arguments": payload_codec.encode([said]),
+        "arguments": payload_codec.encode([body]),
         "payload_codec": CODEC,
         "stream_name": stream,
     }

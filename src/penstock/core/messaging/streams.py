@@ -188,25 +188,29 @@ def check_streams(count: int) -> None:
         raise exceeded("workflow_stream_count", count, STREAMS_MAX)
 
 
-def parse_stream_command(said: Json) -> StreamCommand:
+def parse_stream_command(fields: Json) -> StreamCommand:
     """The stream operation of a command that was validated on the wire."""
-    name, identity, ordinal = str(said["stream_name"]), said.get("command_identity"), said["command_ordinal"]
-    if said["operation"] != "append":
-        return StreamCommand(name, StreamClose(said.get("error_reason"), said.get("retention_seconds")))
+    name, identity, ordinal = (
+        str(fields["stream_name"]),
+        fields.get("command_identity"),
+        fields["command_ordinal"],
+    )
+    if fields["operation"] != "append":
+        return StreamCommand(name, StreamClose(fields.get("error_reason"), fields.get("retention_seconds")))
     reference = f"{identity}:{ordinal}"
-    drafts = [_draft(each, f"dw-stream:{reference}:{index}") for index, each in enumerate(said["items"])]
+    drafts = [_draft(each, f"dw-stream:{reference}:{index}") for index, each in enumerate(fields["items"])]
     return StreamCommand(
-        name, StreamAppend(drafts, StreamOrigin.WORKFLOW, reference, said.get("max_pending_items"))
+        name, StreamAppend(drafts, StreamOrigin.WORKFLOW, reference, fields.get("max_pending_items"))
     )
 
 
-def _draft(said: Mapping[str, Any], key: str) -> StreamItemDraft:
+def _draft(fields: Mapping[str, Any], key: str) -> StreamItemDraft:
     return StreamItemDraft(
-        payload=said.get("payload"),
-        reference=said.get("payload_reference"),
-        idempotency_key=said.get("idempotency_key") or key,
-        item_type=said.get("item_type"),
-        content_type=said.get("content_type"),
+        payload=fields.get("payload"),
+        reference=fields.get("payload_reference"),
+        idempotency_key=fields.get("idempotency_key") or key,
+        item_type=fields.get("item_type"),
+        content_type=fields.get("content_type"),
     )
 
 

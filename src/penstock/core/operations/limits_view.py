@@ -149,7 +149,7 @@ def use(rules: ScopeRules, state: ScopeState | None, now_ms: int) -> ScopeUse:
 def queue_limits(admission: Admission, queue: Queue, running: int, now_ms: int) -> LimitsView:
     """The limits of a queue, which uses this version of the admission."""
     declaration, limits = admission.declaration, queue.limits
-    said = {
+    found = {
         LimitSetting.LEASE_CAP: _says(declaration, LimitField.QUEUE_LEASES, queue),
         LimitSetting.DISPATCHES: _says(declaration, LimitField.QUEUE_DISPATCHES, queue),
         LimitSetting.WINDOW: DeclaredValue(declaration.window.value, WINDOW_SOURCE),
@@ -160,7 +160,7 @@ def queue_limits(admission: Admission, queue: Queue, running: int, now_ms: int) 
         scope=queue_scope(queue.namespace, queue.name, queue.kind),
         version=queue.policy.version,
         limits=[
-            _limit(setting_name, live.get(setting_name), said.get(setting_name), "task_queue.limits")
+            _limit(setting_name, live.get(setting_name), found.get(setting_name), "task_queue.limits")
             for setting_name in QUEUE_LIMIT_SETTINGS
         ],
         leases=Usage(queue.rules.lease_cap, running),
@@ -180,10 +180,10 @@ def scope_limits(
     """The limits of a scope; `lines` are the queues that may belong to it."""
     row = admission.row(name)
     policy = Policy() if row is None else row.policy
-    live, said = policy.at(now_ms).settings, _said(admission.declaration, name, lines)
+    live, found = policy.at(now_ms).settings, _declared(admission.declaration, name, lines)
     source = f"{_word(name)}.limits"
     limits = [
-        _limit(setting_name, live.get(setting_name), said.get(setting_name), source)
+        _limit(setting_name, live.get(setting_name), found.get(setting_name), source)
         for setting_name in SCOPE_SETTINGS
     ]
     value = {each.setting_name: each.value for each in limits}
@@ -203,14 +203,14 @@ def scope_limits(
 
 
 def _limit(
-    setting_name: LimitSetting, live: SettingValue | None, said: DeclaredValue | None, source: str
+    setting_name: LimitSetting, live: SettingValue | None, found: DeclaredValue | None, source: str
 ) -> LimitView:
     if live is not None:
-        return LimitView(setting_name, live.value, source, said, live)
+        return LimitView(setting_name, live.value, source, found, live)
     return (
         LimitView(setting_name, None, None)
-        if said is None
-        else LimitView(setting_name, said.value, said.source, said)
+        if found is None
+        else LimitView(setting_name, found.value, found.source, found)
     )
 
 
@@ -237,10 +237,12 @@ def _word(name: str) -> str:
     return name.partition(":")[0].partition("/")[0]
 
 
-def _said(declaration: Declaration, name: str, lines: Sequence[Queue]) -> dict[LimitSetting, DeclaredValue]:
+def _declared(
+    declaration: Declaration, name: str, lines: Sequence[Queue]
+) -> dict[LimitSetting, DeclaredValue]:
     whole = declaration.scopes.get(name, DeclaredScope())
     window = whole.window or declaration.window
-    said: dict[LimitSetting, DeclaredValue] = {
+    found: dict[LimitSetting, DeclaredValue] = {
         LimitSetting.WINDOW: DeclaredValue(window.value, SCOPES_SOURCE if whole.window else WINDOW_SOURCE)
     }
     for setting_name, value in (
@@ -249,11 +251,11 @@ def _said(declaration: Declaration, name: str, lines: Sequence[Queue]) -> dict[L
         (LimitSetting.COST, whole.cost),
     ):
         if value is not None:
-            said[setting_name] = DeclaredValue(value, SCOPES_SOURCE)
-    return said | _said_by_kind(declaration, name, lines)
+            found[setting_name] = DeclaredValue(value, SCOPES_SOURCE)
+    return found | _declared_by_kind(declaration, name, lines)
 
 
-def _said_by_kind(
+def _declared_by_kind(
     declaration: Declaration, name: str, lines: Sequence[Queue]
 ) -> dict[LimitSetting, DeclaredValue]:
     """Limits declared for one kind of task of a namespace or group."""
@@ -262,22 +264,31 @@ def _said_by_kind(
     if not inside or inside[-1] not in KINDS:
         return {}
     kind = inside[-1]
+    found: dict[LimitSetting, DeclaredValue | None] = {}
     if word == "namespace":
         found = {
-            LimitSetting.LEASE_CAP: declared(
-                declaration, LimitField.NAMESPACE_LEASES, namespace, ANY_QUEUE, kind
-            ),
-            LimitSetting.DISPATCHES: declared(
-                declaration, LimitField.NAMESPACE_DISPATCHES, namespace, ANY_QUEUE, kind
-            ),
+            setting_name: declared(declaration, field_, namespace, ANY_QUEUE, kind)
+            for setting_name, field_ in _NAMESPACE_FIELDS.items()
         }
     elif len(inside) > 1:
-        queues = {each.name for each in lines if each.kind == kind and each.limits.group == inside[0]}
-        queues |= {each.queue for each in _members(declaration, namespace) if each[1:] == (inside[0], kind)}
+        queues = _queues_of_group(declaration, namespace, inside[0], kind, lines)
         found = {LimitSetting.DISPATCHES: _least(declaration, namespace, kind, queues)}
-    else:
-        return {}
     return {setting_name: each for setting_name, each in found.items() if each is not None}
+
+
+_NAMESPACE_FIELDS = {
+    LimitSetting.LEASE_CAP: LimitField.NAMESPACE_LEASES,
+    LimitSetting.DISPATCHES: LimitField.NAMESPACE_DISPATCHES,
+}
+
+
+def _queues_of_group(
+    declaration: Declaration, namespace: str, group: str, kind: str, lines: Sequence[Queue]
+) -> set[str]:
+    """Queues that a configuration or an operator put into a group."""
+    queues = {each.name for each in lines if each.kind == kind and each.limits.group == group}
+    members = _members(declaration, namespace)
+    return queues | {each.queue for each in members if (each.group, each.kind) == (group, kind)}
 
 
 def _least(

@@ -83,21 +83,21 @@ def lease_ends_after_ms(expires_at_ms: int, looked_at_ms: int, looked_after_ms: 
     return max(0, looked_after_ms + expires_at_ms - looked_at_ms)
 
 
-def newest_details(before: str | None, told: str | None, *, same_attempt: bool = True) -> str | None:
+def newest_details(before: str | None, reported: str | None, *, same_attempt: bool = True) -> str | None:
     """The progress details after a heartbeat: its own, unless a later heartbeat arrived before it.
 
     A heartbeat without details changes nothing. Each attempt has its own sequence.
     """
-    if told is None:
+    if reported is None:
         return before
-    known, heard = _sequence(before), _sequence(told)
-    overtaken = same_attempt and known is not None and heard is not None and heard < known
-    return before if overtaken else told
+    known, newest = _sequence(before), _sequence(reported)
+    overtaken = same_attempt and known is not None and newest is not None and newest < known
+    return before if overtaken else reported
 
 
 def _sequence(details: str | None) -> int | None:
-    told = json_text.read(details) if details is not None else None
-    sequence = told.get("sequence") if isinstance(told, dict) else None
+    reported = json_text.read(details) if details is not None else None
+    sequence = reported.get("sequence") if isinstance(reported, dict) else None
     return sequence if isinstance(sequence, int) else None
 
 
@@ -161,6 +161,11 @@ def check_workflow_report(
         raise NotFound(Reason.TASK_NOT_FOUND, "There is no such task in this namespace.")
     if not run.is_open:
         raise _run_closed(task, run)
+    _check_lease(task, report, now_ms)
+    return task
+
+
+def _check_lease(task: Task, report: Report, now_ms: int) -> None:
     if task.state is not TaskState.LEASED:
         raise _not_leased(task)
     assert task.lease_expires_at_ms is not None
@@ -178,7 +183,6 @@ def check_workflow_report(
             f"The task is in attempt {task.attempt}, the report is for attempt {report.token}.",
             current_attempt=task.attempt,
         )
-    return task
 
 
 def is_overdue(run: Run, now_ms: int) -> bool:

@@ -110,10 +110,10 @@ def running_deadline_at_ms(activity: Activity) -> int | None:
     """The deadline by which a running activity must end or send a heartbeat."""
     assert activity.started_at_ms is not None
     limits = activity.timeouts
-    heard_at_ms = max(activity.started_at_ms, activity.heartbeat_at_ms or 0)
+    heartbeat_at_ms = max(activity.started_at_ms, activity.heartbeat_at_ms or 0)
     return earliest(
         None if limits.start_to_close_ms is None else activity.started_at_ms + limits.start_to_close_ms,
-        None if limits.heartbeat_ms is None else heard_at_ms + limits.heartbeat_ms,
+        None if limits.heartbeat_ms is None else heartbeat_at_ms + limits.heartbeat_ms,
         _close_by_at_ms(activity),
     )
 
@@ -121,20 +121,20 @@ def running_deadline_at_ms(activity: Activity) -> int | None:
 def expired_clock(activity: Activity, available_at_ms: int, now_ms: int) -> str | None:
     """The timeout that has expired, in the contract's order; None if none has."""
     limits = activity.timeouts
-    close_by = _close_by_at_ms(activity)
-    if close_by is not None and close_by <= now_ms:
-        return "schedule_to_close"
+    deadlines = [("schedule_to_close", _close_by_at_ms(activity))]
     if activity.status is ActivityStatus.PENDING:
-        limit = limits.schedule_to_start_ms
-        start_by = earliest(None if limit is None else available_at_ms + limit, _good_until_ms(activity))
-        return "schedule_to_start" if start_by is not None and start_by <= now_ms else None
-    started = activity.started_at_ms or now_ms
-    heard = max(started, activity.heartbeat_at_ms or 0)
-    if limits.heartbeat_ms is not None and heard + limits.heartbeat_ms <= now_ms:
-        return "heartbeat"
-    if limits.start_to_close_ms is not None and started + limits.start_to_close_ms <= now_ms:
-        return "start_to_close"
-    return None
+        start_by = earliest(_after(available_at_ms, limits.schedule_to_start_ms), _good_until_ms(activity))
+        deadlines.append(("schedule_to_start", start_by))
+    else:
+        started_at_ms = activity.started_at_ms or now_ms
+        heartbeat_at_ms = max(started_at_ms, activity.heartbeat_at_ms or 0)
+        deadlines.append(("heartbeat", _after(heartbeat_at_ms, limits.heartbeat_ms)))
+        deadlines.append(("start_to_close", _after(started_at_ms, limits.start_to_close_ms)))
+    return next((name for name, at_ms in deadlines if at_ms is not None and at_ms <= now_ms), None)
+
+
+def _after(at_ms: int, timeout_ms: int | None) -> int | None:
+    return None if timeout_ms is None else at_ms + timeout_ms
 
 
 def first_available_ms(activity: Activity, now_ms: int) -> int:

@@ -57,8 +57,8 @@ class PollSlots(Struct, frozen=True):
         return sum(min(most, self.free[worker_id]) for worker_id, most in asked.items())
 
     def shares(self, count: int) -> list[int]:
-        """Which poll gets the n-th task: one each in order of arrival, then round again where there is room."""
-        assert count <= self.total, "no worker gets more than it has room for"
+        """The poll that gets the n-th task: round robin in order of arrival."""
+        assert count <= self.total, "more tasks than the polls have capacity for"
         holders: list[int] = []
         left, free = list(self.wanted), dict(self.free)
         while len(holders) < count:

@@ -89,5 +89,5 @@ def has_restart_grace(activity: Activity, task: Task, now_ms: int, fresh_ms: int
 
 
 def on_lost_lease(activity: Activity) -> OnLostLease:
-    said = json_text.read(activity.extra).get(ON_LOST_LEASE) if ON_LOST_LEASE in activity.extra else None
-    return OnLostLease.FAIL if said == OnLostLease.FAIL else OnLostLease.REDELIVER
+    value = json_text.read(activity.extra).get(ON_LOST_LEASE) if ON_LOST_LEASE in activity.extra else None
+    return OnLostLease.FAIL if value == OnLostLease.FAIL else OnLostLease.REDELIVER

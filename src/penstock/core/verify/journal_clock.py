@@ -67,16 +67,16 @@ class JournalClock:
         self._book.checked[Law.SEQUENCE] += 1
         if line.seq == seq + 1:
             return
-        said = f"after number {seq} comes {line.seq}"
+        message = f"after number {seq} comes {line.seq}"
         if line.seq <= seq or self._reading.gaps is Gaps.FOUND:
-            self._book.find(LawViolation(Law.SEQUENCE, said, line.at_ms, line.seq))
+            self._book.find(LawViolation(Law.SEQUENCE, message, line.at_ms, line.seq))
         else:
-            self._book.notice(CheckNotice("gap", said, line.seq))
+            self._book.notice(CheckNotice("gap", message, line.seq))
 
     def _move(self, line: JournalLine) -> None:
         if line.at_ms < self.now_ms - self._reading.clock_step_ms:
-            said = f"the clock was set back by {self.now_ms - line.at_ms} ms"
-            self._book.notice(CheckNotice("clock-step", said, line.seq))
+            message = f"the clock was set back by {self.now_ms - line.at_ms} ms"
+            self._book.notice(CheckNotice("clock-step", message, line.seq))
             self.era += 1
             self.now_ms = line.at_ms
         self.now_ms = max(self.now_ms, line.at_ms)

@@ -56,9 +56,9 @@ def check(values: Mapping[str, Any], types: Types) -> dict[str, list[str]]:
     """Problems with values, by name. Null removes an attribute; unregistered attributes may have any value."""
     problems: dict[str, list[str]] = {}
     for name, value in values.items():
-        fits, told = TYPES.get(types.get(name, ""), (None, ""))
+        fits, expected = TYPES.get(types.get(name, ""), (None, ""))
         if fits is not None and value is not None and not fits(value):
-            problems[name] = [f"{told}: the search attribute is registered as {types[name]}"]
+            problems[name] = [f"{expected}: the search attribute is registered as {types[name]}"]
     return problems
 
 

@@ -139,14 +139,16 @@ class _Binder:
             raise QueryProblem(
                 f"{test.name} has no order.", test.position, f"{test.name} = 'word' or {test.name} IN (…)"
             )
-        either = Some(tuple(self._word(said, words) for said in test.values))
+        either = Some(tuple(self._word(literal, words) for literal in test.values))
         return Not(either) if test.operator in _NEGATIVE else either
 
-    def _word(self, said: LiteralAt, words: Mapping[str, Filter]) -> Filter:
-        found = words.get(str(said.value).lower().replace(" ", "_"))
+    def _word(self, literal: LiteralAt, words: Mapping[str, Filter]) -> Filter:
+        found = words.get(str(literal.value).lower().replace(" ", "_"))
         if found is None:
             raise QueryProblem(
-                f"{self._test.name} is never {said.value!r:.60}.", said.position, "one of " + ", ".join(words)
+                f"{self._test.name} is never {literal.value!r:.60}.",
+                literal.position,
+                "one of " + ", ".join(words),
             )
         return found
 
@@ -167,7 +169,7 @@ class _Binder:
         there = EntryTest(name, Relation.PRESENT)
         if not test.values:
             return there if test.operator is Operator.IS_NOT_NULL else Not(there)
-        marks = tuple(self._mark(said, self._kind(said, type_)) for said in test.values)
+        marks = tuple(self._mark(literal, self._kind(literal, type_)) for literal in test.values)
         kinds = {ValueKind(mark[0]) for mark in marks}
         for kind in kinds:
             self._check_operator(kind)
@@ -188,11 +190,11 @@ class _Binder:
         if kind is not ValueKind.TEXT and _RELATIONS[test.operator] is Relation.STARTS_WITH:
             raise QueryProblem(f"STARTS_WITH goes with texts only, not with {test.name}.", test.position)
 
-    def _kind(self, said: LiteralAt, type_: str | None) -> ValueKind:
+    def _kind(self, literal: LiteralAt, type_: str | None) -> ValueKind:
         """The kind a value is compared as: the registered type of the attribute, else the kind of the literal."""
         if type_ is not None:
             return _KIND_OF_TYPE[type_]
-        value = said.value
+        value = literal.value
         if isinstance(value, bool):
             return ValueKind.TRUTH
         if isinstance(value, int | float):
@@ -203,27 +205,29 @@ class _Binder:
         is_time = instant(value) is not None or (ordered and _ago_ms(value) is not None)
         return ValueKind.INSTANT if is_time else ValueKind.TEXT
 
-    def _mark(self, said: LiteralAt, kind: ValueKind) -> str:
-        value = said.value
+    def _mark(self, literal: LiteralAt, kind: ValueKind) -> str:
+        value = literal.value
         if kind is ValueKind.TEXT:
-            return text_key(self._text(said))
+            return text_key(self._text(literal))
         if kind is ValueKind.INSTANT:
-            return instant_key(self._instant(said))
+            return instant_key(self._instant(literal))
         if kind is ValueKind.TRUTH and isinstance(value, bool):
             return boolean_key(value)
         if kind is ValueKind.NUMBER and isinstance(value, int | float) and not isinstance(value, bool):
             return number_key(value)
-        raise self._mismatch(said, kind)
+        raise self._mismatch(literal, kind)
 
-    def _text(self, said: LiteralAt) -> str:
-        if not isinstance(said.value, str):
-            raise self._mismatch(said, ValueKind.TEXT)
-        if _RELATIONS[self._test.operator] is Relation.STARTS_WITH and len(said.value) > TEXT_KEPT:
-            raise QueryProblem("The beginning is too long.", said.position, f"at most {TEXT_KEPT} characters")
-        return said.value
+    def _text(self, literal: LiteralAt) -> str:
+        if not isinstance(literal.value, str):
+            raise self._mismatch(literal, ValueKind.TEXT)
+        if _RELATIONS[self._test.operator] is Relation.STARTS_WITH and len(literal.value) > TEXT_KEPT:
+            raise QueryProblem(
+                "The beginning is too long.", literal.position, f"at most {TEXT_KEPT} characters"
+            )
+        return literal.value
 
-    def _instant(self, said: LiteralAt) -> int:
-        value = said.value
+    def _instant(self, literal: LiteralAt) -> int:
+        value = literal.value
         if isinstance(value, str):
             at_ms = instant(value)
             ago_ms = _ago_ms(value)
@@ -231,11 +235,13 @@ class _Binder:
                 return at_ms
             if ago_ms is not None:
                 return self._now_ms - ago_ms
-        raise self._mismatch(said, ValueKind.INSTANT)
+        raise self._mismatch(literal, ValueKind.INSTANT)
 
-    def _mismatch(self, said: LiteralAt, kind: ValueKind) -> QueryProblem:
+    def _mismatch(self, literal: LiteralAt, kind: ValueKind) -> QueryProblem:
         return QueryProblem(
-            f"{self._test.name[:60]} is not compared with {said.value!r:.60}.", said.position, _EXPECTED[kind]
+            f"{self._test.name[:60]} is not compared with {literal.value!r:.60}.",
+            literal.position,
+            _EXPECTED[kind],
         )
 
 

@@ -106,19 +106,19 @@ class RunView:
         return str(value) if isinstance(value, StrEnum) else value
 
 
-def matches(wanted: Filter, seen: RunView) -> bool:
+def matches(wanted: Filter, view: RunView) -> bool:
     match wanted:
         case ColumnTest(column, relation, values):
-            value = seen.column(column)
+            value = view.column(column)
             return value is not None and (relation is Relation.PRESENT or _HOLDS[relation](value, values))
         case EntryTest(name, relation, marks):
-            return _any_mark(seen.marks.get(name, ()), relation, marks)
+            return _any_mark(view.marks.get(name, ()), relation, marks)
         case All(parts):
-            return all(matches(part, seen) for part in parts)
+            return all(matches(part, view) for part in parts)
         case Some(parts):
-            return any(matches(part, seen) for part in parts)
+            return any(matches(part, view) for part in parts)
         case Not(part):
-            return not matches(part, seen)
+            return not matches(part, view)
 
 
 def _any_mark(found: Iterable[str], relation: Relation, marks: tuple[str, ...]) -> bool:

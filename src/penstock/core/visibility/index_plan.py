@@ -84,28 +84,28 @@ _RANK: Final = {by: rank for rank, by in enumerate(IndexKey)}
 
 def index_plans(wanted: Filter) -> Sequence[IndexPlan]:
     """The possible plans for a filter, the most selective first; at least one."""
-    found = sorted(set(_drivers(wanted)), key=lambda driver: (_rank(driver), driver))
+    found = sorted(set(_plans(wanted)), key=lambda plan: (_rank(plan), plan))
     return found[:PLANS_MAX] or (FULL_SCAN,)
 
 
-def _rank(driver: IndexPlan) -> tuple[int, int]:
-    return max(_RANK[each.by] for each in driver), len(driver)
+def _rank(plan: IndexPlan) -> tuple[int, int]:
+    return max(_RANK[each.by] for each in plan), len(plan)
 
 
-def _drivers(wanted: Filter) -> Iterator[IndexPlan]:
+def _plans(wanted: Filter) -> Iterator[IndexPlan]:
     match wanted:
         case All(parts):
             for part in parts:
-                yield from _drivers(part)
+                yield from _plans(part)
         case Some(parts):
             yield from _of_alternatives(parts)
         case ColumnTest(Column.STATUS, Relation.IS, values):
             reasons = (reason for value in values for reason in REASONS_OF_STATUS[str(value)])
-            yield from _driver(IndexRange(IndexKey.END, reason) for reason in reasons)
+            yield from _plan(IndexRange(IndexKey.END, reason) for reason in reasons)
         case ColumnTest(column, Relation.IS, values) if column in _COLUMNS:
-            yield from _driver(IndexRange(_COLUMNS[column], str(value)) for value in values)
+            yield from _plan(IndexRange(_COLUMNS[column], str(value)) for value in values)
         case EntryTest(name, Relation.IS, marks):
-            yield from _driver(IndexRange(IndexKey.ENTRY, mark, name) for mark in marks)
+            yield from _plan(IndexRange(IndexKey.ENTRY, mark, name) for mark in marks)
         case EntryTest(name):
             yield (IndexRange(IndexKey.ENTRY, PRESENT, name),)
         case ColumnTest() | Not():
@@ -114,12 +114,12 @@ def _drivers(wanted: Filter) -> Iterator[IndexPlan]:
 
 def _of_alternatives(parts: tuple[Filter, ...]) -> Iterator[IndexPlan]:
     """A plan for alternatives, if each has one."""
-    chosen = [min(_drivers(part), key=_rank, default=None) for part in parts]
+    chosen = [min(_plans(part), key=_rank, default=None) for part in parts]
     if chosen and all(each is not None for each in chosen):
-        yield from _driver(each for driver in chosen if driver is not None for each in driver)
+        yield from _plan(each for plan in chosen if plan is not None for each in plan)
 
 
-def _driver(ranges: Iterator[IndexRange]) -> Iterator[IndexPlan]:
+def _plan(ranges: Iterator[IndexRange]) -> Iterator[IndexPlan]:
     distinct = tuple(dict.fromkeys(ranges))
     if 0 < len(distinct) <= RANGES_MAX:
         yield distinct

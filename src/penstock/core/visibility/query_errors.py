@@ -6,7 +6,7 @@ import string
 from collections.abc import Iterable, Sequence
 
 TYPOS_MAX = 2
-SAID_MAX = 128
+TYPED_MAX = 128
 
 
 class QueryProblem(Exception):
@@ -25,19 +25,19 @@ class QueryProblem(Exception):
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that was most likely meant: another case, or one or two typos."""
-    said = name.lower()[:SAID_MAX]
+    typed = name.lower()[:TYPED_MAX]
     typos = [
-        (_distance(said, each.lower()), each) for each in known if abs(len(each) - len(said)) <= TYPOS_MAX
+        (_distance(typed, each.lower()), each) for each in known if abs(len(each) - len(typed)) <= TYPOS_MAX
     ]
-    fewest, found = min(typos, default=(len(said), ""))
-    same_word = found.lower() != said and _word(found.lower()) == _word(said)
-    return None if same_word or fewest > min(TYPOS_MAX, len(said) // 4) else found
+    fewest, found = min(typos, default=(len(typed), ""))
+    same_word = found.lower() != typed and _word(found.lower()) == _word(typed)
+    return None if same_word or fewest > min(TYPOS_MAX, len(typed) // 4) else found
 
 
 def by_nearness(name: str, known: Iterable[str]) -> list[str]:
     """All known names, the most similar first."""
-    said = name.lower()[:SAID_MAX]
-    return sorted(known, key=lambda each: (_distance(said, each.lower()), each))
+    typed = name.lower()[:TYPED_MAX]
+    return sorted(known, key=lambda each: (_distance(typed, each.lower()), each))
 
 
 def _word(name: str) -> str:

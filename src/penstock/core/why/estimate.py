@@ -98,13 +98,25 @@ def estimate_start(
     stuck = next((each for each in closed if _never(each)), None)
     if stuck is not None:
         return StartEstimate(unknown_because=f"Unknown until this changes: {stuck.message}.")
-    opens_ms = max((each.opens_at_ms or now_ms for each in closed), default=now_ms)
     line = _bounds(pace.line, now_ms)
     waits_for_others = any(each.kind in FLOWING for each in closed) or place.ahead
     if line is None and waits_for_others:
         return StartEstimate(unknown_because="The queue dispatched nothing in this minute or the one before.")
-    limited = _Limited(queue, scopes)
-    soonest, latest = _from_turns(line, place, pace, now_ms) if line else (0.0, 0.0)
+    turns = _from_turns(line, place, pace, now_ms) if line else (0.0, 0.0)
+    opens_ms = max((each.opens_at_ms or now_ms for each in closed), default=now_ms)
+    return _range(_Limited(queue, scopes), gates, place, turns, opens_ms, now_ms)
+
+
+def _range(
+    limited: _Limited,
+    gates: Sequence[Gate],
+    place: Position,
+    turns: tuple[float, float | None],
+    opens_ms: int,
+    now_ms: int,
+) -> StartEstimate:
+    """The estimate from the tasks ahead (`turns`), closed constraints (`opens_ms`) and limits."""
+    soonest, latest = turns
     starts = _gate_starts(limited, gates, place.ahead + 1, now_ms)
     from_ms = max([opens_ms, *(starts or [now_ms + round(soonest)])])
     ends = [from_ms, *_gate_ends(limited, gates, place.ahead + 1, now_ms)]

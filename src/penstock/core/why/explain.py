@@ -66,42 +66,42 @@ class WaitSnapshot(Struct, frozen=True):
         return self.queue_workers.now_ms
 
 
-def explain(seen: WaitSnapshot) -> WaitExplanation:
+def explain(snapshot: WaitSnapshot) -> WaitExplanation:
     """The constraint that binds a task now, what would bind next, its position and when it may start."""
-    match seen.task.state:
+    match snapshot.task.state:
         case TaskState.DONE | TaskState.CANCELLED:
-            return _ended(seen)
+            return _ended(snapshot)
         case TaskState.LEASED:
-            return _prefetched(seen) if seen.task.claimed else _leased(seen)
+            return _prefetched(snapshot) if snapshot.task.claimed else _leased(snapshot)
         case TaskState.DELAYED:
-            return _delayed(seen)
+            return _delayed(snapshot)
         case TaskState.READY:
-            return _ready(seen)
+            return _ready(snapshot)
 
 
-def _ended(seen: WaitSnapshot) -> WaitExplanation:
-    if seen.is_quarantined:
-        message = f"it is quarantined: {_deaths(seen)}"
+def _ended(snapshot: WaitSnapshot) -> WaitExplanation:
+    if snapshot.is_quarantined:
+        message = f"it is quarantined: {_deaths(snapshot)}"
         return _answer(
-            seen, [Constraint(ConstraintKind.QUARANTINED, message, frees=(Remedy(RemedyKind.MEND),))]
+            snapshot, [Constraint(ConstraintKind.QUARANTINED, message, frees=(Remedy(RemedyKind.MEND),))]
         )
-    word = "done" if seen.task.state is TaskState.DONE else "cancelled"
-    return _answer(seen, [Constraint(ConstraintKind.NOT_WAITING, f"it is {word}")])
+    word = "done" if snapshot.task.state is TaskState.DONE else "cancelled"
+    return _answer(snapshot, [Constraint(ConstraintKind.NOT_WAITING, f"it is {word}")])
 
 
-def _deaths(seen: WaitSnapshot) -> str:
-    return f"{count_text(seen.worker_deaths, 'worker')} died running it"
+def _deaths(snapshot: WaitSnapshot) -> str:
+    return f"{count_text(snapshot.worker_deaths, 'worker')} died running it"
 
 
-def _leased(seen: WaitSnapshot) -> WaitExplanation:
-    task, now_ms = seen.task, seen.now_ms
+def _leased(snapshot: WaitSnapshot) -> WaitExplanation:
+    task, now_ms = snapshot.task, snapshot.now_ms
     since, until = task.leased_at_ms or now_ms, task.lease_expires_at_ms or now_ms
     left = (
         f"expires in {duration_text(until - now_ms)}"
         if until > now_ms
         else "has expired and is about to be released"
     )
-    before = f"; {_deaths(seen)} before" if seen.worker_deaths else ""
+    before = f"; {_deaths(snapshot)} before" if snapshot.worker_deaths else ""
     held = Constraint(
         ConstraintKind.LEASED,
         f"the worker {task.lease_owner} has had it for {duration_text(now_ms - since)} (attempt {task.attempt}); "
@@ -110,12 +110,12 @@ def _leased(seen: WaitSnapshot) -> WaitExplanation:
         frees=(Remedy(RemedyKind.REPORT),),
         holders=(holder(task, None, now_ms),),
     )
-    return _answer(seen, [held], expected=StartEstimate(unknown_because="It has started already."))
+    return _answer(snapshot, [held], expected=StartEstimate(unknown_because="It has started already."))
 
 
-def _prefetched(seen: WaitSnapshot) -> WaitExplanation:
+def _prefetched(snapshot: WaitSnapshot) -> WaitExplanation:
     """A prefetched task: the limits decide when its worker may start it."""
-    task, now_ms = seen.task, seen.now_ms
+    task, now_ms = snapshot.task, snapshot.now_ms
     until = task.lease_expires_at_ms or now_ms
     held = Constraint(
         ConstraintKind.PREFETCHED,
@@ -124,22 +124,22 @@ def _prefetched(seen: WaitSnapshot) -> WaitExplanation:
         frees=(Remedy(RemedyKind.REPORT), Remedy(RemedyKind.WAIT, at_ms=until)),
         holders=(holder(task, None, now_ms),),
     )
-    closed = [*_coordination(seen), *(_of(seen, gate) for gate in _gates(seen) if gate.is_closed)]
+    closed = [*_coordination(snapshot), *(_of(snapshot, gate) for gate in _gates(snapshot) if gate.is_closed)]
     unknown = StartEstimate(unknown_because="Its worker decides when to start it.")
-    return _answer(seen, [*closed, held], expected=unknown)
+    return _answer(snapshot, [*closed, held], expected=unknown)
 
 
-def _delayed(seen: WaitSnapshot) -> WaitExplanation:
-    task, now_ms = seen.task, seen.now_ms
+def _delayed(snapshot: WaitSnapshot) -> WaitExplanation:
+    task, now_ms = snapshot.task, snapshot.now_ms
     at_ms = task.available_at_ms
     error, _ = split_error(task.last_error)
     error = f": {error}" if error else ""
     soon = f"next attempt in {duration_text(at_ms - now_ms)}"
-    if task.kind is TaskKind.WORKFLOW and seen.run_failures:
-        times = "once" if seen.run_failures == 1 else f"{seen.run_failures} times in a row"
+    if task.kind is TaskKind.WORKFLOW and snapshot.run_failures:
+        times = "once" if snapshot.run_failures == 1 else f"{snapshot.run_failures} times in a row"
         kind, message = ConstraintKind.BLOCKED_RUN, f"its workflow task failed {times}{error}; {soon}"
     elif task.retry_due_at_ms is not None:
-        return _moved(seen, task.retry_due_at_ms, f"attempt {task.attempt} did not succeed{error}")
+        return _moved(snapshot, task.retry_due_at_ms, f"attempt {task.attempt} did not succeed{error}")
     elif not task.attempt and not error:
         kind, message = (
             ConstraintKind.START_DELAY,
@@ -152,19 +152,23 @@ def _delayed(seen: WaitSnapshot) -> WaitExplanation:
         Remedy(RemedyKind.FIX) if kind is ConstraintKind.BLOCKED_RUN else Remedy(RemedyKind.WAIT, at_ms=at_ms)
     )
     rest = Constraint(kind, message, opens_at_ms=at_ms, frees=(frees,))
-    closed = [*_structural(seen), rest, *_closed(seen)]
-    return _answer(seen, closed, expected=_after_rest(seen, closed))
+    closed = [*_structural(snapshot), rest, *_closed(snapshot)]
+    return _answer(snapshot, closed, expected=_after_rest(snapshot, closed))
 
 
-def _structural(seen: WaitSnapshot) -> list[Constraint]:
+def _structural(snapshot: WaitSnapshot) -> list[Constraint]:
     """The structural limit that rejects the run's workflow task on every attempt."""
-    is_refused = seen.task.kind is TaskKind.WORKFLOW and seen.excess is not None and seen.excess.was_refused
-    return [structural_limit(seen.excess)] if is_refused and seen.excess is not None else []
+    is_refused = (
+        snapshot.task.kind is TaskKind.WORKFLOW
+        and snapshot.excess is not None
+        and snapshot.excess.was_refused
+    )
+    return [structural_limit(snapshot.excess)] if is_refused and snapshot.excess is not None else []
 
 
-def _moved(seen: WaitSnapshot, due_at_ms: int, before: str) -> WaitExplanation:
+def _moved(snapshot: WaitSnapshot, due_at_ms: int, before: str) -> WaitExplanation:
     """A retry that the retry budget of its queue moved to a later time."""
-    task, now_ms, rate = seen.task, seen.now_ms, seen.queue.rules.retry_rate
+    task, now_ms, rate = snapshot.task, snapshot.now_ms, snapshot.queue.rules.retry_rate
     at_ms, scope = task.available_at_ms, queue_scope(task.namespace, task.task_queue, task.kind)
     most = "" if rate is None else f" of {rate.micro / MICRO:g} retries a second"
     rest = Constraint(
@@ -179,32 +183,38 @@ def _moved(seen: WaitSnapshot, due_at_ms: int, before: str) -> WaitExplanation:
             *(() if rate is None else (Remedy(RemedyKind.UNSET, scope),)),
         ),
     )
-    closed = [rest, *_closed(seen)]
-    return _answer(seen, closed, expected=_after_rest(seen, closed))
+    closed = [rest, *_closed(snapshot)]
+    return _answer(snapshot, closed, expected=_after_rest(snapshot, closed))
 
 
 def _ago(ms: int) -> str:
     return f"{duration_text(ms)} ago" if ms > 0 else "now"
 
 
-def _after_rest(seen: WaitSnapshot, closed: Sequence[Constraint]) -> StartEstimate:
+def _after_rest(snapshot: WaitSnapshot, closed: Sequence[Constraint]) -> StartEstimate:
     """A delayed task returns to the front of its key."""
-    front = Position(seen.task.level, seen.task.key)
-    return estimate_start(seen.queue, closed, _gates(seen), seen.scopes, front, seen.pace, seen.now_ms)
+    front = Position(snapshot.task.level, snapshot.task.key)
+    return estimate_start(
+        snapshot.queue, closed, _gates(snapshot), snapshot.scopes, front, snapshot.pace, snapshot.now_ms
+    )
 
 
-def _ready(seen: WaitSnapshot) -> WaitExplanation:
-    place = seen.place or Position(seen.task.level, seen.task.key)
-    closed = [*_structural(seen), *_closed(seen)]
-    waits = [*closed, *turns(place, fair=seen.queue.rules.order is DispatchOrder.FAIR)]
-    soon = [_of(seen, gate) for gate in _gates(seen) if not gate.is_closed and gate.left <= place.ahead]
-    expected = estimate_start(seen.queue, closed, _gates(seen), seen.scopes, place, seen.pace, seen.now_ms)
+def _ready(snapshot: WaitSnapshot) -> WaitExplanation:
+    place = snapshot.place or Position(snapshot.task.level, snapshot.task.key)
+    closed = [*_structural(snapshot), *_closed(snapshot)]
+    waits = [*closed, *turns(place, fair=snapshot.queue.rules.order is DispatchOrder.FAIR)]
+    soon = [
+        _of(snapshot, gate) for gate in _gates(snapshot) if not gate.is_closed and gate.left <= place.ahead
+    ]
+    expected = estimate_start(
+        snapshot.queue, closed, _gates(snapshot), snapshot.scopes, place, snapshot.pace, snapshot.now_ms
+    )
     if not waits:
-        expected = StartEstimate(seen.now_ms, seen.now_ms + AT_ONCE_MS)
-    kept = workers.sticky_wait(seen.queue_workers, seen.task)
+        expected = StartEstimate(snapshot.now_ms, snapshot.now_ms + AT_ONCE_MS)
+    kept = workers.sticky_wait(snapshot.queue_workers, snapshot.task)
     if kept is not None:
         waits, expected = [*waits, kept], _at_the_latest_after(kept, expected)
-    return _answer(seen, [*waits, *soon], place, expected)
+    return _answer(snapshot, [*waits, *soon], place, expected)
 
 
 def _at_the_latest_after(kept: Constraint, expected: StartEstimate) -> StartEstimate:
@@ -214,49 +224,51 @@ def _at_the_latest_after(kept: Constraint, expected: StartEstimate) -> StartEsti
     return replace(expected, to_ms=max(expected.to_ms, kept.opens_at_ms + AT_ONCE_MS))
 
 
-def _closed(seen: WaitSnapshot) -> list[Constraint]:
+def _closed(snapshot: WaitSnapshot) -> list[Constraint]:
     """All closed constraints in the order in which they are reported: workers first, then limits."""
-    absent = workers.no_available_worker(seen.queue_workers, seen.task)
-    key = limits.of_key(seen.queue, seen.key, seen.weight_milli, seen.now_ms)
-    full = workers.saturation(seen.queue_workers, seen.task)
+    absent = workers.no_available_worker(snapshot.queue_workers, snapshot.task)
+    key = limits.of_key(snapshot.queue, snapshot.key, snapshot.weight_milli, snapshot.now_ms)
+    full = workers.saturation(snapshot.queue_workers, snapshot.task)
     return [
         *([] if absent is None else [absent]),
-        *_coordination(seen),
-        *(_of(seen, gate) for gate in _gates(seen) if gate.is_closed),
+        *_coordination(snapshot),
+        *(_of(snapshot, gate) for gate in _gates(snapshot) if gate.is_closed),
         *([] if key is None else [key]),
         *([] if full is None else [full]),
     ]
 
 
-def _coordination(seen: WaitSnapshot) -> list[Constraint]:
-    if seen.is_coordinated or not seen.queue.is_limited:
+def _coordination(snapshot: WaitSnapshot) -> list[Constraint]:
+    if snapshot.is_coordinated or not snapshot.queue.is_limited:
         return []
     message = "the queue has limits, and the cache that coordinates servers is unavailable"
     return [Constraint(ConstraintKind.COORDINATION, message, frees=(Remedy(RemedyKind.RESTORE),))]
 
 
-def _gates(seen: WaitSnapshot) -> Sequence[Gate]:
-    return gates(seen.queue, seen.running, seen.scopes, seen.now_ms, _cost(seen))
+def _gates(snapshot: WaitSnapshot) -> Sequence[Gate]:
+    return gates(snapshot.queue, snapshot.running, snapshot.scopes, snapshot.now_ms, _cost(snapshot))
 
 
-def _cost(seen: WaitSnapshot) -> int:
+def _cost(snapshot: WaitSnapshot) -> int:
     """The cost that budgets must allow: an expensive task at the head also holds back those behind it."""
-    return max(seen.task.cost, seen.head_cost or 0)
+    return max(snapshot.task.cost, snapshot.head_cost or 0)
 
 
-def _of(seen: WaitSnapshot, gate: Gate) -> Constraint:
-    whose = "this task" if _cost(seen) == seen.task.cost else "the task that goes first"
-    return limits.of_gate(gate, seen.pauses, seen.now_ms, _cost(seen), whose)
+def _of(snapshot: WaitSnapshot, gate: Gate) -> Constraint:
+    whose = "this task" if _cost(snapshot) == snapshot.task.cost else "the task that goes first"
+    return limits.of_gate(gate, snapshot.pauses, snapshot.now_ms, _cost(snapshot), whose)
 
 
 def _answer(
-    seen: WaitSnapshot,
+    snapshot: WaitSnapshot,
     constraints: Sequence[Constraint],
     place: Position | None = None,
     expected: StartEstimate = NO_ESTIMATE,
 ) -> WaitExplanation:
     binding = constraints[0] if constraints else None
-    return WaitExplanation(sentence(seen.subject, binding), binding, tuple(constraints[1:]), place, expected)
+    return WaitExplanation(
+        sentence(snapshot.subject, binding), binding, tuple(constraints[1:]), place, expected
+    )
 
 
 def holder(task: Task, workflow_id: str | None, now_ms: int) -> LeaseHolder:

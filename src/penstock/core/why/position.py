@@ -76,19 +76,22 @@ def position(task: Task, around: LaneContext) -> Position:
     total = sum(ahead.values())
     if around.keys_before > len(others) and others:
         total = round(total * around.keys_before / len(others))
-    most = sorted(
-        ((key, count) for key, count in ahead.items() if count), key=lambda each: (-each[1], each[0])
-    )
     return Position(
         level=task.level,
         key=task.key,
         ahead_by_level=_levels(task, around.levels),
-        ahead_by_key=tuple(most[:KEYS_SHOWN]),
+        ahead_by_key=_largest(ahead),
         ahead_of_others=total,
         ahead_of_own=around.own_ahead,
         key_turn=before_turn,
         is_exact=around.is_exact and around.keys_before <= len(others) and _exact(around.levels),
     )
+
+
+def _largest(ahead: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """The keys with the most tasks ahead."""
+    counts = sorted((each for each in ahead.items() if each[1]), key=lambda each: (-each[1], each[0]))
+    return tuple(counts[:KEYS_SHOWN])
 
 
 def arrival_position(task: Task, before: int, own: int, levels: Sequence[LevelCounts]) -> Position:

@@ -83,10 +83,10 @@ def waits_for_children(run: Run, children: Sequence[ChildRun]) -> WaitExplanatio
     names = ", ".join(each.workflow_id for each in children[:3])
     more = " and others" if len(children) > 3 else ""
     count = len(children)
-    told = "1 child" if count == 1 else f"{count:,} children"
+    children_text = "1 child" if count == 1 else f"{count:,} children"
     constraint = Constraint(
         ConstraintKind.CHILD,
-        f"{told} must end first: {names}{more}. Ask why for each of them",
+        f"{children_text} must end first: {names}{more}. Ask why for each of them",
         used=count,
         frees=(Remedy(RemedyKind.REPORT, count=count),),
     )

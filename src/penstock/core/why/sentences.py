@@ -107,18 +107,22 @@ def remedy_text(remedy: Remedy, now_ms: int) -> str:
         case RemedyKind.END_LEASES:
             whose = scope if remedy.worker is None else f"the worker {remedy.worker}"
             return f"let {count_text(remedy.count or 1, 'lease')} of {whose} end"
-        case RemedyKind.REGISTER:
-            build = f" of build {remedy.build_id}" if remedy.build_id else ""
-            return f"start a worker{build} that runs the type {remedy.task_type} on {scope}"
-        case RemedyKind.RESUME_BUILD:
-            build = f"the build {remedy.build_id}" if remedy.build_id else "the workers without a build"
-            return f"resume {build} on {scope}"
-        case RemedyKind.POLL:
-            return f"bring a worker of {scope} back: it must poll"
         case RemedyKind.TAKE_TURN:
             return f"wait for {count_text(remedy.count or 0, 'task')} to be dispatched"
+        case RemedyKind.REGISTER | RemedyKind.RESUME_BUILD | RemedyKind.POLL:
+            return _worker_remedy(remedy, scope)
         case _:
             return _plain(remedy)
+
+
+def _worker_remedy(remedy: Remedy, scope: str) -> str:
+    if remedy.act is RemedyKind.POLL:
+        return f"bring a worker of {scope} back: it must poll"
+    if remedy.act is RemedyKind.REGISTER:
+        build = f" of build {remedy.build_id}" if remedy.build_id else ""
+        return f"start a worker{build} that runs the type {remedy.task_type} on {scope}"
+    build = f"the build {remedy.build_id}" if remedy.build_id else "the workers without a build"
+    return f"resume {build} on {scope}"
 
 
 def _plain(remedy: Remedy) -> str:

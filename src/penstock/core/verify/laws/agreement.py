@@ -72,8 +72,8 @@ class AgreementLaw:
         self._in_order(line, seen.asked_at, seen.known_at, f"the grant of task {line.task_id}")
         moved = self._offset.narrow(line.at_ms, seen.asked_at, seen.known_at, self._clock_step_ms)
         if moved is not None:
-            said = f"the journal's clock moved by about {moved:.0f} ms against the clients'"
-            self._book.notice(CheckNotice("clock-moved", said, line.seq))
+            message = f"the journal's clock moved by about {moved:.0f} ms against the clients'"
+            self._book.notice(CheckNotice("clock-moved", message, line.seq))
 
     def ended(self, line: LeaseEnded) -> None:
         reports = self._seen.reports.get(line.lease_id)
@@ -81,13 +81,16 @@ class AgreementLaw:
             self.ends.setdefault(line.lease_id, line.how)
         if line.how not in REPORTED or not reports:
             return
-        said = [each for each in reports if each.op in JOURNAL_OUTCOMES]
-        if said and all(each.verdict == "refused" for each in said):
-            told = f"task {line.task_id} is {line.how} by a lease whose every report was refused"
-            self._find(Law.ACKNOWLEDGED, line, told)
-        accepted = [each.t_ok for each in said if each.verdict == "accepted" and each.t_ok is not None]
+        self._check_reports(line, [each for each in reports if each.op in JOURNAL_OUTCOMES])
+
+    def _check_reports(self, line: LeaseEnded, reports: Sequence[Reported]) -> None:
+        """Check the end of a lease against the reports that may have caused it."""
+        if reports and all(each.verdict == "refused" for each in reports):
+            message = f"task {line.task_id} is {line.how} by a lease whose every report was refused"
+            self._find(Law.ACKNOWLEDGED, line, message)
+        accepted = [each.t_ok for each in reports if each.verdict == "accepted" and each.t_ok is not None]
         if accepted:
-            asked_at = min(each.t_inv for each in said)
+            asked_at = min(each.t_inv for each in reports)
             self._in_order(line, asked_at, min(accepted), f"the end of task {line.task_id}")
 
     def finish(self) -> None:
@@ -98,20 +101,24 @@ class AgreementLaw:
         for lease_id, lease in self._seen.leases.items():
             self._book.checked[Law.ACKNOWLEDGED] += 1
             if lease_id not in self._granted:
-                said = f"{lease.worker_id} got task {lease_id[0]}, and the journal never granted that lease"
-                self._book.find(LawViolation(Law.ACKNOWLEDGED, said, lease.known_at))
+                message = (
+                    f"{lease.worker_id} got task {lease_id[0]}, and the journal never granted that lease"
+                )
+                self._book.find(LawViolation(Law.ACKNOWLEDGED, message, lease.known_at))
         for reports in self._seen.reports.values():
             for report in reports:
                 if report.op in JOURNAL_OUTCOMES and report.verdict == "accepted":
-                    self._is_told(report)
+                    self._check_acknowledged(report)
 
-    def _is_told(self, report: Reported) -> None:
+    def _check_acknowledged(self, report: Reported) -> None:
         self._book.checked[Law.ACKNOWLEDGED] += 1
         how = self.ends.get(report.lease_id)
         if how not in JOURNAL_OUTCOMES[report.op]:
-            told = "does not know of it" if how is None else f"calls it {how}"
-            said = f"the {report.op} of task {report.task_id} was accepted, and the journal {told}"
-            self._book.find(LawViolation(Law.ACKNOWLEDGED, said, report.t_ok))
+            contradiction = "does not know of it" if how is None else f"calls it {how}"
+            message = (
+                f"the {report.op} of task {report.task_id} was accepted, and the journal {contradiction}"
+            )
+            self._book.find(LawViolation(Law.ACKNOWLEDGED, message, report.t_ok))
 
     def _one_outcome(self) -> None:
         completed: dict[str, str] = {}
@@ -119,8 +126,8 @@ class AgreementLaw:
             if any(each.op == "complete" and each.verdict == "accepted" for each in reports):
                 self._book.checked[Law.ONE_OUTCOME] += 1
                 if completed.setdefault(task_id, lease) != lease:
-                    said = f"two leases of task {task_id} were told that their result counts"
-                    self._book.find(LawViolation(Law.ONE_OUTCOME, said, reports[-1].t_ok))
+                    message = f"two leases of task {task_id} were told that their result counts"
+                    self._book.find(LawViolation(Law.ONE_OUTCOME, message, reports[-1].t_ok))
 
     def _is_same(self, line: LeaseGranted, seen: ObservedLease) -> None:
         lease = seen.lease
@@ -128,24 +135,24 @@ class AgreementLaw:
         there = line.namespace, line.task_queue, line.kind
         if there != (lease.namespace, lease.task_queue, lease.kind):
             here = f"{lease.namespace}/{lease.task_queue}/{lease.kind}"
-            said = f"task {line.task_id} went to a poll of {here}, the journal says {'/'.join(there)}"
-            self._find(Law.NAMESPACE, line, said)
+            message = f"task {line.task_id} went to a poll of {here}, the journal says {'/'.join(there)}"
+            self._find(Law.NAMESPACE, line, message)
         if lease.attempt is not None and lease.attempt != line.attempt:
-            said = (
+            message = (
                 f"task {line.task_id}: attempt {lease.attempt} to the worker, {line.attempt} in the journal"
             )
-            self._find(Law.ACKNOWLEDGED, line, said)
+            self._find(Law.ACKNOWLEDGED, line, message)
         if seen.worker_id is not None and line.worker_id is not None and seen.worker_id != line.worker_id:
-            said = f"{seen.worker_id} got task {line.task_id}, the journal says {line.worker_id}"
-            self._find(Law.ACKNOWLEDGED, line, said)
+            message = f"{seen.worker_id} got task {line.task_id}, the journal says {line.worker_id}"
+            self._find(Law.ACKNOWLEDGED, line, message)
 
     def _in_order(self, line: JournalLine, asked_at: float, known_at: float, what: str) -> None:
         self._book.checked[Law.CALL_ORDER] += 1
         if known_at < self._latest_sent:
-            said = f"{what} was answered before {self._latest_what} was asked for, and comes after it"
-            self._find(Law.CALL_ORDER, line, said)
+            message = f"{what} was answered before {self._latest_what} was asked for, and comes after it"
+            self._find(Law.CALL_ORDER, line, message)
         if asked_at > self._latest_sent:
             self._latest_sent, self._latest_what = asked_at, what
 
-    def _find(self, law: Law, line: JournalLine, said: str) -> None:
-        self._book.find(LawViolation(law, said, line.at_ms, line.seq))
+    def _find(self, law: Law, line: JournalLine, message: str) -> None:
+        self._book.find(LawViolation(law, message, line.at_ms, line.seq))

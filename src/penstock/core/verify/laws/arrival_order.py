@@ -47,8 +47,8 @@ class ArrivalOrderLaw:
                 index += 1
             self._book.checked[Law.FIFO] += 1
             if latest is not None and latest.seq > line.seq:
-                said = f"task {line.task_id} was granted before task {latest.task_id}, which came first"
-                self._book.find(LawViolation(Law.FIFO, said, line.at_ms, line.seq))
+                message = f"task {line.task_id} was granted before task {latest.task_id}, which came first"
+                self._book.find(LawViolation(Law.FIFO, message, line.at_ms, line.seq))
 
 
 def _answered(pair: tuple[StartSent, LeaseGranted]) -> float:

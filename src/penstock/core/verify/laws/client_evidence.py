@@ -66,8 +66,8 @@ def _counts_from(seen: ObservedLease) -> float:
 
 def _expires_at(seen: ObservedLease) -> float:
     """The earliest time at which it may have expired."""
-    told = [each for each in _accepted(seen) if each.expires_in_ms is not None]
-    renewed = (each.t_inv + (each.expires_in_ms or 0) for each in told)
+    confirmed = [each for each in _accepted(seen) if each.expires_in_ms is not None]
+    renewed = (each.t_inv + (each.expires_in_ms or 0) for each in confirmed)
     return max([seen.asked_at + (seen.lease.expires_in_ms or 0), *renewed])
 
 
@@ -120,9 +120,9 @@ class ClientEvidenceLaw:
             if before is not None:
                 self._book.checked[Law.ONE_LEASE] += 1
                 if span.begins < before.ends:
-                    said = f"{span.seen.worker_id} got task {task_id} while {before.seen.worker_id} had it"
+                    message = f"{span.seen.worker_id} got task {task_id} while {before.seen.worker_id} had it"
                     holders = (before.holder, span.holder)
-                    self._book.find(LawViolation(Law.ONE_LEASE, said, span.begins, holders=holders))
+                    self._book.find(LawViolation(Law.ONE_LEASE, message, span.begins, holders=holders))
             if before is None or span.ends > before.ends:
                 last[task_id] = span
 
@@ -144,10 +144,10 @@ class ClientEvidenceLaw:
         latest = max(each.seen.asked_at for each in live)
         cap = max(self._allowed(scope, each.seen) for each in live if each.seen.known_at >= latest)
         if len(live) > cap:
-            said = f"clients held {len(live)} leases where {int(cap)} may live"
+            message = f"clients held {len(live)} leases where {int(cap)} may live"
             holders = shown_leases(each.holder for each in live)
             self._book.find(
-                LawViolation(Law.CLIENT_CAP, said, span.begins, None, scope, len(live), int(cap), holders)
+                LawViolation(Law.CLIENT_CAP, message, span.begins, None, scope, len(live), int(cap), holders)
             )
 
     def _allowed(self, scope: str, seen: ObservedLease) -> float:
@@ -174,14 +174,14 @@ class ClientEvidenceLaw:
     def _judge_rate(self, scope: str, lease: ObservedLease, within: list[ObservedLease]) -> None:
         rate = max(self._rate_of(scope, each) for each in within)
         if len(within) > rate:
-            said = f"clients got {len(within)} tasks in sixty seconds, in which {int(rate)} may go"
+            message = f"clients got {len(within)} tasks in sixty seconds, in which {int(rate)} may go"
             holders = shown_leases(
                 LeaseEvidence(each.lease.task_id, each.lease.lease, each.worker_id, each.known_at)
                 for each in within
             )
             self._book.find(
                 LawViolation(
-                    Law.CLIENT_RATE, said, lease.known_at, None, scope, len(within), int(rate), holders
+                    Law.CLIENT_RATE, message, lease.known_at, None, scope, len(within), int(rate), holders
                 )
             )
 

@@ -91,9 +91,11 @@ class CostLaw:
         cost = spent.within(limits.window)
         if cost > budget:
             window = "sixty seconds" if limits.window == "sliding" else "a calendar minute"
-            said = f"a cost of {cost} in {window} where {budget} may"
+            message = f"a cost of {cost} in {window} where {budget} may"
             self._book.find(
-                LawViolation(Law.COST, said, line.at_ms, line.seq, limits.scope, cost, budget, _last(spent))
+                LawViolation(
+                    Law.COST, message, line.at_ms, line.seq, limits.scope, cost, budget, _last(spent)
+                )
             )
 
 

@@ -40,11 +40,14 @@ class DeliveryLaw:
         elif line.refunded and (line.how != UNDELIVERED or self._is_reported(line)):
             self._find(line, live, "was refunded though its worker had it")
         elif not line.refunded and self._reached_no_client(line, live):
-            if line.how == "handed_back":
-                self._find(line, live, "reached no client, and was handed back without a refund")
-            else:
-                said = f"a lease of task {line.task_id} reached no client, and ended as {line.how}"
-                self._book.notice(CheckNotice("reached-no-client", said, line.seq))
+            self._not_delivered(line, live)
+
+    def _not_delivered(self, line: LeaseEnded, live: LiveLease) -> None:
+        if line.how == "handed_back":
+            self._find(line, live, "reached no client, and was handed back without a refund")
+        else:
+            message = f"a lease of task {line.task_id} reached no client, and ended as {line.how}"
+            self._book.notice(CheckNotice("reached-no-client", message, line.seq))
 
     def _is_reported(self, line: LeaseEnded) -> bool:
         reports = self._seen.reports.get(line.lease_id, ())
@@ -58,11 +61,11 @@ class DeliveryLaw:
         where = grant.worker_id, grant.namespace, grant.task_queue, grant.kind
         return where in self._seen.lines_heard_out
 
-    def _find(self, line: LeaseEnded, live: LiveLease, said: str) -> None:
+    def _find(self, line: LeaseEnded, live: LiveLease, message: str) -> None:
         self._book.find(
             LawViolation(
                 Law.DELIVERED,
-                f"a lease of task {line.task_id} {said}",
+                f"a lease of task {line.task_id} {message}",
                 line.at_ms,
                 line.seq,
                 holders=(live.holder,),

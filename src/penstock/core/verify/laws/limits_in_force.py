@@ -45,11 +45,11 @@ class LimitsInForceLaw:
         since: float,
         until: float,
     ) -> None:
-        told = {limits.scope: limits for limits in scopes}
-        for scope in sorted(self._changes.scopes & {*told, *lease.scopes}):
+        counted = {limits.scope: limits for limits in scopes}
+        for scope in sorted(self._changes.scopes & {*counted, *lease.scopes}):
             for limit in NUMBERS:
                 possible = self._changes.possible(scope, limit, since, until)
-                self._is_carried(line, scope, limit, possible, told.get(scope))
+                self._is_carried(line, scope, limit, possible, counted.get(scope))
 
     def _is_carried(
         self,
@@ -57,18 +57,20 @@ class LimitsInForceLaw:
         scope: str,
         limit: str,
         possible: frozenset[LimitValue] | None,
-        told: ScopeLimits | None,
+        counted: ScopeLimits | None,
     ) -> None:
         if possible is None or None in possible:  # unsetting a limit leaves it to the configuration
             return
         self._book.checked[Law.LIMIT_IN_FORCE] += 1
-        carried = None if told is None else getattr(told, limit)
+        carried = None if counted is None else getattr(counted, limit)
         if carried in possible:
             return
-        said = f"{limit} was acknowledged as {_words(possible)}, the grant was decided with {_word(carried)}"
-        if told is None:
-            said = f"{limit} was acknowledged as {_words(possible)}, the grant was not counted there"
-        self._book.find(LawViolation(Law.LIMIT_IN_FORCE, said, line.at_ms, line.seq, scope))
+        message = (
+            f"{limit} was acknowledged as {_words(possible)}, the grant was decided with {_word(carried)}"
+        )
+        if counted is None:
+            message = f"{limit} was acknowledged as {_words(possible)}, the grant was not counted there"
+        self._book.find(LawViolation(Law.LIMIT_IN_FORCE, message, line.at_ms, line.seq, scope))
 
     def look_at_leases(self) -> None:
         """Check that no scope of an observed lease was closed during its whole poll."""
@@ -86,8 +88,8 @@ class LimitsInForceLaw:
             self._book.checked[Law.CLOSED] += 1
             if possible == {closed}:
                 what = "paused" if limit == "paused" else f"closed by {limit} = 0"
-                said = f"{lease.worker_id} got task {lease.lease.task_id} out of a scope that was {what}"
-                self._book.find(LawViolation(Law.CLOSED, said, lease.known_at, None, scope, 1, 0))
+                message = f"{lease.worker_id} got task {lease.lease.task_id} out of a scope that was {what}"
+                self._book.find(LawViolation(Law.CLOSED, message, lease.known_at, None, scope, 1, 0))
 
 
 def _words(values: frozenset[LimitValue]) -> str:

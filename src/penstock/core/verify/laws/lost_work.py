@@ -36,8 +36,8 @@ class LostWorkLaw:
                 self._book.checked[Law.LOST] += 1
                 name = _name(start.task_id, start.workflow_id)
                 if name not in there:
-                    said = f"{' '.join(name)} was acknowledged and is missing"
-                    self._book.find(LawViolation(Law.LOST, said, start.t_ok))
+                    message = f"{' '.join(name)} was acknowledged and is missing"
+                    self._book.find(LawViolation(Law.LOST, message, start.t_ok))
         for final in self._seen.finals:
             self._moves(final)
 
@@ -58,8 +58,8 @@ class LostWorkLaw:
         live = self._leases.of_task.get(task_id)
         self._book.checked[Law.ENDS_ONCE] += 1
         if live is not None:
-            said = f"task {task_id} is {state}, and its lease of number {live.grant.seq} never ended"
-            self._book.find(LawViolation(Law.ENDS_ONCE, said, holders=(live.holder,)))
+            message = f"task {task_id} is {state}, and its lease of number {live.grant.seq} never ended"
+            self._book.find(LawViolation(Law.ENDS_ONCE, message, holders=(live.holder,)))
 
     def _could_go(self, final: ObservedFinal, task_queue: str) -> bool:
         limits = self._leases.lines.get((final.namespace, task_queue, final.kind), ())

@@ -21,8 +21,8 @@ class NamespaceLaw:
             self._book.checked[Law.NAMESPACE] += 1
             if not self._fit(grant, limits.scope):
                 where = f"{grant.namespace}/{grant.task_queue}/{grant.kind}"
-                said = f"task {grant.task_id} of {where} is counted where it does not belong"
-                self._book.find(LawViolation(Law.NAMESPACE, said, line.at_ms, line.seq, limits.scope))
+                message = f"task {grant.task_id} of {where} is counted where it does not belong"
+                self._book.find(LawViolation(Law.NAMESPACE, message, line.at_ms, line.seq, limits.scope))
 
     def _fit(self, grant: LeaseGranted, scope: str) -> bool:
         """Cached by name: there are few different ones."""

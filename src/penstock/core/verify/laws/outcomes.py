@@ -46,8 +46,8 @@ class OutcomeLaw:
         self._book.checked[Law.ONE_LEASE] += 1
         if before is not None:
             grant = before.grant
-            said = f"task {line.task_id} is leased to {line.worker_id} while {grant.worker_id} has it"
-            self._find(Law.ONE_LEASE, line, f"{said} since number {grant.seq}")
+            message = f"task {line.task_id} is leased to {line.worker_id} while {grant.worker_id} has it"
+            self._find(Law.ONE_LEASE, line, f"{message} since number {grant.seq}")
         life = self._tasks.get(line.task_id)
         if life is None:
             self._tasks[line.task_id] = TaskLife(line.attempt, line.lease)
@@ -84,11 +84,11 @@ class OutcomeLaw:
         self._book.checked[Law.ATTEMPTS_RISE] += 1
         again = not life.is_charged and line.attempt == life.attempt and line.lease != life.lease
         if line.attempt <= life.attempt and not again:
-            said = f"task {line.task_id}: attempt {line.attempt} follows attempt {life.attempt}"
-            self._find(Law.ATTEMPTS_RISE, line, said)
+            message = f"task {line.task_id}: attempt {line.attempt} follows attempt {life.attempt}"
+            self._find(Law.ATTEMPTS_RISE, line, message)
         elif line.lease_id in self._ended:
-            said = f"task {line.task_id} is granted under the token of an ended lease"
-            self._find(Law.ATTEMPTS_RISE, line, said)
+            message = f"task {line.task_id} is granted under the token of an ended lease"
+            self._find(Law.ATTEMPTS_RISE, line, message)
 
     def _lives(self, line: LeaseStarted | LeaseRenewed | LeaseEnded, live: LiveLease | None) -> None:
         self._book.checked[Law.ENDS_ONCE] += 1
@@ -107,8 +107,8 @@ class OutcomeLaw:
         if line.at_ms >= live.expires_at_ms:
             late = line.at_ms - live.expires_at_ms
             what = line.how if isinstance(line, LeaseEnded) else type(line).__name__.lower()
-            said = f"a lease of task {line.task_id} is {what} {late} ms after it has expired"
-            self._find(Law.LATE_ANSWER, line, said)
+            message = f"a lease of task {line.task_id} is {what} {late} ms after it has expired"
+            self._find(Law.LATE_ANSWER, line, message)
 
     def _completed_once(self, line: LeaseEnded, life: TaskLife) -> None:
         self._book.checked[Law.ONE_OUTCOME] += 1
@@ -116,5 +116,5 @@ class OutcomeLaw:
             self._find(Law.ONE_OUTCOME, line, f"task {line.task_id} is completed twice")
         life.is_completed = True
 
-    def _find(self, law: Law, line: JournalLine, said: str) -> None:
-        self._book.find(LawViolation(law, said, line.at_ms, line.seq))
+    def _find(self, law: Law, line: JournalLine, message: str) -> None:
+        self._book.find(LawViolation(law, message, line.at_ms, line.seq))

@@ -77,10 +77,10 @@ class RateLaw:
         count = scope.within(limits.window)
         if count > rate:
             window = "sixty seconds" if limits.window == "sliding" else "a calendar minute"
-            said = f"{count} dispatches in {window} where {rate} may"
+            message = f"{count} dispatches in {window} where {rate} may"
             self._book.find(
                 LawViolation(
-                    Law.RATE, said, line.at_ms, line.seq, limits.scope, count, rate, _last(scope, count)
+                    Law.RATE, message, line.at_ms, line.seq, limits.scope, count, rate, _last(scope, count)
                 )
             )
 
