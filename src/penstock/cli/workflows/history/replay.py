@@ -75,7 +75,7 @@ def replay_workflows(
 def _check(files: Sequence[Path], workflow_id: str | None, run_id: str | None, query: str | None) -> None:
     named = [bool(files), workflow_id is not None, query is not None]
     if sum(named) != 1:
-        raise click.UsageError("Say which histories: by --file, by --workflow-id, or by --query.")
+        raise click.UsageError("Select histories with --file, --workflow-id or --query.")
     if run_id is not None and workflow_id is None:
         raise click.UsageError("--run is a run of --workflow-id; name that as well.")
 
