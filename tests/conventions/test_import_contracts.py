@@ -1,4 +1,4 @@
-"""Who may import whom: the contracts of pyproject.toml hold, and new rooms bring theirs with them."""
+"""Who may import whom: the contracts of pyproject.toml hold, and optional packages bring theirs with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tomli
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "src" / "penstock" / "core"
 
-# All that a decision may lean on: values, arithmetic and ways to combine them.
+# Everything that a decision may use: values, arithmetic and ways to combine them.
 CORE_MAY_IMPORT = (
     *("__future__", "abc", "collections", "contextlib", "copy", "dataclasses", "enum", "types", "typing"),
     *("bisect", "decimal", "fractions", "functools", "heapq", "itertools", "math", "numbers", "operator"),
@@ -34,7 +34,7 @@ CORE_MAY_IMPORT = (
     *("penstock.core", "penstock.errors"),
 )
 
-# A contract cannot name a room that does not exist, so each of these comes with its room.
+# A contract cannot name a package that does not exist, so each of these comes with its package.
 CONTRACTS_OF_OPTIONAL_PACKAGES = {
     "sdk": "Server and SDK meet only on the wire",
     "simulator": "The simulator runs the core and nothing else",
@@ -67,9 +67,9 @@ def test_a_package_with_a_contract_of_its_own_has_it() -> None:
     contracts = tomli.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     names = {contract["name"] for contract in contracts}
     missing = [
-        f"src/penstock/{room} exists: add the contract {contract!r}"
-        for room, contract in CONTRACTS_OF_OPTIONAL_PACKAGES.items()
-        if (ROOT / "src" / "penstock" / room).exists() and contract not in names
+        f"src/penstock/{package} exists: add the contract {contract!r}"
+        for package, contract in CONTRACTS_OF_OPTIONAL_PACKAGES.items()
+        if (ROOT / "src" / "penstock" / package).exists() and contract not in names
     ]
     assert missing == []
 

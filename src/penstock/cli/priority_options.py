@@ -45,7 +45,7 @@ def with_priority_options(function: Callable[..., Any]) -> Callable[..., Any]:
         **rest: Any,
     ) -> Any:
         if priority_key is not None and priority is not None:
-            raise click.UsageError("--priority-key and --priority say the same; give one of them.")
+            raise click.UsageError("--priority-key and --priority are alternatives; give one of them.")
         priority_options = given(
             priority=priority if priority_key is None else priority_key,
             fairness_key=fairness_key,

@@ -62,7 +62,7 @@ def load_one(path: str, is_wanted: Callable[[Any], bool], wanted: str) -> Any:
     if not there:
         raise NameNotFound(f"Nothing in {place} is {wanted}.")
     named = " or ".join(f"{place}:{each}" for each in there.values())
-    raise NameNotFound(f"{place} has {len(there)} of them: say which, {named}.")
+    raise NameNotFound(f"{place} has {len(there)} of them: choose one of {named}.")
 
 
 def module_of_file(text: str) -> str:

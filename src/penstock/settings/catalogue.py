@@ -587,7 +587,7 @@ CATALOGUE: tuple[Setting, ...] = (
         "DW_QUEUE_RATE_TTL",
         _seconds(1, 86_400),
         "300",
-        "How long the rate that workers conveyed for their queue holds after it was last said.",
+        "How long a queue rate that workers reported stays in force after the last report.",
         Group.TIMES,
     ),
     # Logs

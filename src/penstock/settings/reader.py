@@ -80,8 +80,8 @@ def _read_all(raw: RawSettings, server_id_default: str) -> tuple[SettingValues, 
             continue
         try:
             values.put(setting.name, _value(setting, given), _source(setting, given))
-        except InvalidValue as unfit:
-            problems.append(f"{given.origin}: {given.name} {unfit.message}")
+        except InvalidValue as error:
+            problems.append(f"{given.origin}: {given.name} {error.message}")
     if (queues := raw.queues) is not None:
         values.put(admission.OVERRIDES, queues.value, f"{queues.place.source} ({queues.place.path})")
     _work_out_defaults(values, server_id_default)

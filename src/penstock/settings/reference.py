@@ -29,7 +29,7 @@ Limits hold for all servers of a cluster together. A limit that is not set does 
 What operators set while the cluster runs beats what is declared here, limit by limit, and a restart leaves it.
 
 `DW_TASK_QUEUE_ADMISSION_OVERRIDES` says more of single queues. Of the keys `namespace:queue`, `namespace:*`,
-`queue` and `*`, in this order, the first that names a limit is heard for it; then comes the setting above.
+`queue` and `*`, in this order, the first that names a limit decides; then comes the setting above.
 `null` goes by that setting at once. `max_active_leases` is short for `max_active_leases_per_queue`, and
 `budget_group` for `dispatch_budget_group`.
 

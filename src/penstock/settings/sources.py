@@ -117,8 +117,8 @@ def _find_config(
 def _from_file(path: Path, raw: RawSettings) -> dict[str, RawSetting]:
     try:
         file = read_toml_file(path)
-    except InvalidValue as unfit:
-        raw.problems.append(f"{shown_file(path)}: the configuration file {unfit.message}")
+    except InvalidValue as error:
+        raw.problems.append(f"{shown_file(path)}: the configuration file {error.message}")
         return {}
     given: dict[str, RawSetting] = {}
     for entry in _entries(file, raw):
@@ -198,8 +198,8 @@ def _take(name: str, entry: _Entry, file: TomlFile, raw: RawSettings, given: dic
     kind: SettingKind = SETTINGS[name].kind if name in SETTINGS else FilePathKind()
     try:
         text = _as_text(kind, entry.value)
-    except InvalidValue as unfit:
-        raw.problems.append(f"{entry.origin}: {name} {unfit.message}")
+    except InvalidValue as error:
+        raw.problems.append(f"{entry.origin}: {name} {error.message}")
         raw.invalid_names.add(name if name in SETTINGS else FILE_VARIANTS[name].name)
         return
     given[name] = RawSetting(entry.key, text, entry.origin, file.is_open_to_others)

@@ -338,7 +338,7 @@ class TestPauses:
         for step in ("pause", "resume"):
             server.answer("POST", f"{path}/{step}", parts())
         result = ask(noun, "pause", target, "--for", "1h", "--reason", "down")
-        assert "for 1 hour. What runs goes on." in result.stderr
+        assert "for 1 hour. Running tasks continue." in result.stderr
         assert ask(noun, "resume", target).exit_code == 0
         assert [each.body for each in server.requests] == [
             {"expires_in_seconds": 3600, "reason": "down"} | more,

@@ -191,7 +191,7 @@ class TestTaskQueues:
         server.answer("GET", "/task-queues/x", empty)
         result = ask("task-queue", "describe", "x")
         assert result.exit_code == 0
-        assert "Nobody polls this queue." in result.stderr
+        assert "No worker polls this queue." in result.stderr
 
     def test_list_shows_what_waits_and_why(self, ask: Run, server: RecordedServer) -> None:
         server.answer("GET", "/task-queues", {"namespace": "p", "task_queues": [bodies.task_queue()]})

@@ -138,8 +138,8 @@ class HangsUp:
     ("args", "advice"),
     [
         (["worker", "list"], "Try again"),
-        (["worker", "deregister", "w"], "may have been carried out"),
-        (["workflow", "start", "--type", "t"], "may have been carried out"),
+        (["worker", "deregister", "w"], "may have taken effect"),
+        (["workflow", "start", "--type", "t"], "may have taken effect"),
     ],
 )
 def test_a_lost_answer_says_whether_something_may_have_happened(

@@ -82,7 +82,13 @@ class Followed:
         until(lambda: words in self.worker.said)
 
     def goes_by(self, words: str) -> None:
-        until(lambda: any(words in line for line in self.worker.said.splitlines() if "from now on" in line))
+        until(
+            lambda: any(
+                words in line
+                for line in self.worker.said.splitlines()
+                if "applied the new configuration" in line
+            )
+        )
 
     def holding(self, sender: Penstock, name: str) -> TaskHandle[Any]:
         self.pipes[name] = pipe = self.folder / f"pipe-{name}"

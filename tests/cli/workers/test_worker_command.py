@@ -333,7 +333,7 @@ def test_being_told_again_ends_it_at_once(
         (["shop.instance:ap"], "shop.instance has no 'ap'. Did you mean shop.instance:app?"),
         (["shop.instanc:app"], "There is no module 'shop.instanc'"),
         (["shoop.instance:app"], "There is no module 'shoop'"),
-        (["shop.two"], "shop.two has 2 of them: say which, shop.two:one or shop.two:other."),
+        (["shop.two"], "shop.two has 2 of them: choose one of shop.two:one or shop.two:other."),
         (["shop.broken_config"], "custom_queues are given, and queue_mode is DEFAULT. Leave them out"),
         (["shop.broken_config"], "shop/broken_config.py:4"),
         (["shop.instance.py"], "There is no file 'shop.instance.py'. A module is named without .py"),

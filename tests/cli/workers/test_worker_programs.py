@@ -302,4 +302,4 @@ def test_code_that_changes_is_served_anew(
         while sent(sender, "reloaded", "version").result_sync(timeout=LATER) != 22:
             assert time.monotonic() < ends_at
         assert process.told_to_end() == 0
-    assert "Changed: reloaded.py. Starting anew." in process.said
+    assert "Changed: reloaded.py. Restarting." in process.said

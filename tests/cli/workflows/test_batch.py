@@ -154,7 +154,7 @@ def test_a_batch_that_is_stopped_tells_how_to_go_on(server: RecordedServer) -> N
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
-    assert "what was done stays done" in said
+    assert "completed actions are kept" in said
     assert "penstock workflow batch signal pause --request-id r1 --input '[]'" in said
     assert "--resume half" in said
 

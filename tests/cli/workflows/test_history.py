@@ -92,7 +92,7 @@ def test_a_continued_run_tells_where_to_read_on(ask: Run, server: RecordedServer
     server.answer("GET", RUN, bodies.completed(None) | {"closed_reason": "continued"})
     server.answer("GET", HISTORY, page([STARTED, CONTINUED]))
     result = ask("workflow", "history", "order-1001", "--run", "01RUN")
-    assert "goes on as run 02RUN" in result.stdout
+    assert "continues as run 02RUN" in result.stdout
     assert "`penstock workflow history order-1001 --run 02RUN`" in result.stderr
 
 
@@ -113,7 +113,7 @@ def test_a_run_that_replay_blocks_says_so_with_both_sides_and_what_to_do(
     assert "the code does not fit the history at step 3" in output
     assert "ActivityScheduled, ActivityCompleted" in output
     assert "timer" in output
-    assert "it then goes on by itself" in output
+    assert "it then continues by itself" in output
     assert "A long message." not in output
 
 
@@ -321,5 +321,5 @@ def test_ctrl_c_stops_the_following_with_exit_code_130(server: RecordedServer) -
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
-    assert "the workflow goes on" in said
+    assert "the workflow continues" in said
     assert "Traceback" not in said

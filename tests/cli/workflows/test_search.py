@@ -112,7 +112,7 @@ def test_a_diagnosis_tells_what_is_wrong_and_what_to_do(ask: Run, server: Record
         "needs_attention",
         "1 activity",
         "the code does not fit the history at step 3",
-        "it then goes on by itself",
+        "it then continues by itself",
         "error: Replay is blocked.",
         "Start workers whose code fits the history",
         "warning: Nobody polls orders.",

@@ -197,7 +197,7 @@ class TestClientsWorkersAndCommands:
             words = ["--server", f"{one.url},{two.url}", "namespace", "create", "x"]
             told = await asyncio.to_thread(CliRunner().invoke, program, words)
             assert told.exit_code == 3
-            assert "may have been carried out" in told.stderr
+            assert "may have taken effect" in told.stderr
             assert two.heard == []
 
 

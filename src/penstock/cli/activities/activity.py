@@ -189,7 +189,7 @@ def _show_result(session: CliSession, activity_id: str, run_id: str | None) -> N
     connection = session.connect()
     again = f"Wait again with {command_hint('activity', 'result', activity_id)}."
     which = {"run_id": run_id}
-    with interruptible("Stopped waiting; the activity goes on.", lambda: again):
+    with interruptible("Stopped waiting; the activity continues.", lambda: again):
         closed = wait_until_closed(connection, "activities", activity_id, "result", query=which)
     session.show(closed, _draw_result)
     if closed.body.get("status") != "completed":

@@ -30,9 +30,9 @@ def demo(session: CliSession, data_dir: Path | None) -> None:
     from penstock.cli.demo.script import play
     from penstock.cli.demo.summary import draw, summary_of
 
-    with _directory(data_dir) as directory, demo_display() as telling:
-        played = play(directory, telling)
-    summary = summary_of(played, None if data_dir is None else str(data_dir))
+    with _directory(data_dir) as directory, demo_display() as display:
+        result = play(directory, display)
+    summary = summary_of(result, None if data_dir is None else str(data_dir))
     if session.json:
         show_json(json.dumps(summary, ensure_ascii=False))
         return

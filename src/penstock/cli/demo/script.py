@@ -39,7 +39,7 @@ class DemoResult:
     seconds: float = 0.0
     worker_pid: int = 0
     server_pid: int = 0
-    struck: list[str] = field(default_factory=list)
+    interrupted: list[str] = field(default_factory=list)
     """Orders whose charge was under way in the worker that was killed."""
     why: dict[str, Any] = field(default_factory=dict)
     """The server's explanation of a waiting charge at that time."""
@@ -59,33 +59,33 @@ def orders() -> list[ShopOrder]:
     ]
 
 
-def play(directory: Path, demo_display: DemoDisplay) -> DemoResult:
+def play(directory: Path, display: DemoDisplay) -> DemoResult:
     """Run the demo; all processes are stopped on return and on errors."""
     began = time.monotonic()
-    scene = DemoRun(DemoServer(directory), demo_display)
+    run = DemoRun(DemoServer(directory), display)
     try:
-        scene.open()
-        scene.take_orders()
-        scene.kill_worker()
-        scene.kill_server()
-        scene.wait_for("every order is closed", lambda: scene.board.is_finished)
-        scene.played.journal = _journal(scene.connection)
+        run.open()
+        run.take_orders()
+        run.kill_worker()
+        run.kill_server()
+        run.wait_for("every order is closed", lambda: run.board.is_finished)
+        run.result.journal = _journal(run.connection)
     finally:
-        scene.stop()
-    scene.played.seconds = time.monotonic() - began
-    return scene.played
+        run.stop()
+    run.result.seconds = time.monotonic() - began
+    return run.result
 
 
 class DemoRun:
     """The acts of the demo and their processes."""
 
-    def __init__(self, server: DemoServer, demo_display: DemoDisplay) -> None:
+    def __init__(self, server: DemoServer, display: DemoDisplay) -> None:
         self.server = server
-        self.demo_display = demo_display
+        self.display = display
         self.board = OrderBoard(orders())
-        self.played = DemoResult(self.board)
+        self.result = DemoResult(self.board)
         self.reports: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self.crews: list[DemoWorker] = []
+        self.workers: list[DemoWorker] = []
         self._looked_at = 0.0
 
     @property
@@ -93,7 +93,7 @@ class DemoRun:
         return self.server.connection
 
     def open(self) -> None:
-        self.demo_display.tell("A server starts: one process, one SQLite file.")
+        self.display.tell("A server starts: one process, one SQLite file.")
         self.server.start()
         limits = {
             "task_queue_type": "activity",
@@ -101,16 +101,16 @@ class DemoRun:
             "reason": "the bank bears no more",
         }
         self.connection.patch("task-queues", BANK, "limits", body=limits)
-        self.demo_display.tell(
+        self.display.tell(
             f"The bank bears {BANK_BEARS} charges at once: that is now a limit of its task queue."
         )
         self.start_worker()
 
     def start_worker(self) -> None:
-        crew = DemoWorker(f"worker-{len(self.crews) + 1}", self.server, self.reports)
-        self.crews.append(crew)
-        crew.start()
-        self.demo_display.tell(f"{crew.name} takes tasks, with room for 100 at once.")
+        worker = DemoWorker(f"worker-{len(self.workers) + 1}", self.server, self.reports)
+        self.workers.append(worker)
+        worker.start()
+        self.display.tell(f"{worker.name} takes tasks, with room for 100 at once.")
 
     def take_orders(self) -> None:
         for card in self.board.cards.values():
@@ -123,7 +123,7 @@ class DemoRun:
                 "priority": {"fairness_key": order.customer},
             }
             self.connection.post("workflows", body=body)
-        self.demo_display.tell(f"{len(self.board.cards)} orders of {len(CUSTOMERS)} customers come in.")
+        self.display.tell(f"{len(self.board.cards)} orders of {len(CUSTOMERS)} customers come in.")
 
     def kill_worker(self) -> None:
         self.wait_for(
@@ -133,26 +133,26 @@ class DemoRun:
                 and len(self.board.under_way("charge")) == BANK_BEARS
             ),
         )
-        crew = self.crews[-1]
-        self.played.worker_pid = crew.kill()
+        worker = self.workers[-1]
+        self.result.worker_pid = worker.kill()
         self.listen()
-        self.played.struck = self.board.under_way("charge")
-        self.demo_display.tell(
-            f"kill -9 {self.played.worker_pid}: {crew.name} is gone, while it charged"
-            f" {' and '.join(self.played.struck) or 'nothing'}."
+        self.result.interrupted = self.board.under_way("charge")
+        self.display.tell(
+            f"kill -9 {self.result.worker_pid}: {worker.name} is gone, while it charged"
+            f" {' and '.join(self.result.interrupted) or 'nothing'}."
         )
-        self.played.why = self._why()
-        self.demo_display.tell(f"Why do others wait? {self.played.why.get('summary')}")
+        self.result.why = self._why()
+        self.display.tell(f"Why do others wait? {self.result.why.get('summary')}")
         self.start_worker()
 
     def kill_server(self) -> None:
         self.wait_for("more charges are done", lambda: len(self.board.done("charge")) >= KILL_SERVER_AFTER)
-        self.played.server_pid = self.server.kill()
-        self.demo_display.tell(
-            f"kill -9 {self.played.server_pid}: the server is gone, in the middle of everything."
+        self.result.server_pid = self.server.kill()
+        self.display.tell(
+            f"kill -9 {self.result.server_pid}: the server is gone, in the middle of everything."
         )
         self.server.start()
-        self.demo_display.tell("It starts again on the same file, and the worker finds it again.")
+        self.display.tell("It starts again on the same file, and the worker finds it again.")
 
     def wait_for(self, what: str, has_come: Callable[[], bool]) -> None:
         """Poll until the condition holds."""
@@ -160,7 +160,7 @@ class DemoRun:
         while True:
             self.listen()
             self._look_at_results()
-            self.demo_display.show(self.board)
+            self.display.show(self.board)
             if has_come():
                 return
             if time.monotonic() > ends_at:
@@ -172,8 +172,8 @@ class DemoRun:
             self.board.record(self.reports.get())
 
     def stop(self) -> None:
-        for crew in self.crews:
-            crew.stop()
+        for worker in self.workers:
+            worker.stop()
         self.server.stop()
 
     def _look_at_results(self) -> None:

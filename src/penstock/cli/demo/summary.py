@@ -11,30 +11,34 @@ from penstock.cli.demo.shop import BANK, SLOW_BANK
 from penstock.cli.output.screen import Screen, ScreenCell
 
 
-def summary_of(played: DemoResult, kept_in: str | None) -> dict[str, Any]:
+def summary_of(result: DemoResult, kept_in: str | None) -> dict[str, Any]:
     """The summary as data; `draw` makes it readable."""
-    board, results = played.board, played.board.results()
-    binding = played.why.get("binding") or {}
+    board, results = result.board, result.board.results()
+    binding = result.why.get("binding") or {}
     return {
-        "seconds": round(played.seconds, 1),
+        "seconds": round(result.seconds, 1),
         "orders": len(board.cards),
         "customers": len(CUSTOMERS),
         "shipped": results["shipped"],
         "undone": {name: card.result for name, card in board.cards.items() if card.result != "shipped"},
         "tried_again": [name for name, card in board.cards.items() if card.order.item == SLOW_BANK],
-        "killed": {"worker_pid": played.worker_pid, "server_pid": played.server_pid, "while": played.struck},
+        "killed": {
+            "worker_pid": result.worker_pid,
+            "server_pid": result.server_pid,
+            "while": result.interrupted,
+        },
         "steps": board.steps_done(),
         "steps_run_again": [f"{step} of {order}" for order, step in board.repeated()],
         "limit": {
             "task_queue": BANK,
             "max_active_leases": BANK_BEARS,
-            "most_at_once": most_at_once(played.journal),
-            "journal_lines": len(played.journal),
-            "findings": findings(played.journal),
+            "most_at_once": most_at_once(result.journal),
+            "journal_lines": len(result.journal),
+            "findings": findings(result.journal),
         },
         "why": {
-            "asked": played.why.get("workflow_id"),
-            "summary": played.why.get("summary"),
+            "asked": result.why.get("workflow_id"),
+            "summary": result.why.get("summary"),
             "held_by": sorted({str(each.get("worker")) for each in binding.get("holders") or []}),
             "frees": [each.get("text") for each in binding.get("frees") or []],
         },

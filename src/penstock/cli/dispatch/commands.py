@@ -82,7 +82,7 @@ def doctor(
     elif findings:
         Screen().table(["finding", "about", "what", "what to do"], [_row(each) for each in findings])
     if isinstance(seen, ServerUnreachable):
-        echo_err("Only the configuration was examined, not who serves it.")
+        echo_err("Only the configuration was examined, not its workers.")
         raise seen
     if any(finding.is_serious for finding in findings):
         raise click.exceptions.Exit(int(Exit.REFUSED))
@@ -132,7 +132,7 @@ def _draw_value(screen: Screen, value: ExplainedValue) -> None:
 def _draw_pollers(screen: Screen, explanation: DispatchExplanation, pollers: list[dict[str, Any]]) -> None:
     queue = explanation.served_queue
     if not pollers:
-        screen.line(ScreenCell(f"pollers: nobody serves {queue} now", "red"))
+        screen.line(ScreenCell(f"pollers: no worker serves {queue} now", "red"))
         return
     screen.heading(f"Workers of {queue}")
     screen.table(

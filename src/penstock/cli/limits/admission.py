@@ -12,7 +12,7 @@ _BAR_CHARACTERS = 12
 
 _TASK_MEANING = {
     "accepting": "Workers have free slots and no server limit is full.",
-    "throttled": "A server limit is full and does its job. Raise it only if what lies behind can take more.",
+    "throttled": "A server limit is reached. Raise it only if the downstream can take more.",
     "saturated": "All slots of the workers are in use. Add workers or slots.",
     "no_slots": "The workers offer no slots for this kind of task. Give them some.",
     "no_worker_for_type": "Tasks wait that no worker of this queue takes. Start one with their type and build.",

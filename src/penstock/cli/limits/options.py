@@ -130,7 +130,7 @@ def change(
             raise click.UsageError(f"--{each} and --unset {each} cannot both be meant.")
     asked = given(**limits) | {each.replace("-", "_"): "default" for each in unset}
     if not asked:
-        raise click.UsageError("Say what to change, such as --max-active-leases 5 or --unset NAME.")
+        raise click.UsageError("Name what to change, such as --max-active-leases 5 or --unset NAME.")
     return asked | given(expires_in_seconds=seconds, reason=reason, if_version=if_version)
 
 
@@ -242,7 +242,7 @@ def draw_line(screen: Screen, body: Mapping[str, Any]) -> None:
     draw_limits(screen, body, "Limits")
     scopes = body.get("scopes") or []
     if scopes:
-        screen.heading("Shared limits that it goes by")
+        screen.heading("Shared limits that apply")
         screen.table(
             ["scope", "leases", "dispatches a minute", "cost a minute", "paused", "cooling until"],
             [_scope_row(screen, each) for each in scopes],
@@ -281,6 +281,6 @@ def report_pause(paused: bool, what: str, seconds: int | None, *words: str) -> N
         echo_err(f"Resumed {what}.")
         return
     if seconds is not None:
-        echo_err(f"Paused {what} for {span(seconds)}. What runs goes on.")
+        echo_err(f"Paused {what} for {span(seconds)}. Running tasks continue.")
         return
-    echo_err(f"Paused {what} until {command_hint(*words)}. What runs goes on.")
+    echo_err(f"Paused {what} until {command_hint(*words)}. Running tasks continue.")

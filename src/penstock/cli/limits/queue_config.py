@@ -144,7 +144,7 @@ def set_config(session: CliSession, /, queue: str, kind: str, **flags: Any) -> N
     body = _body(**flags)
     if not body.keys() - {"reason", "if_version"}:
         raise click.UsageError(
-            "Say what to change, such as --queue-rps-limit 500; see "
+            "Name what to change, such as --queue-rps-limit 500; see "
             f"{command_hint('task-queue', 'config', 'set', '--help')}."
         )
     answer = session.connect().patch("task-queues", queue, "config", body={"task_queue_type": kind} | body)
@@ -302,7 +302,7 @@ def draw_history(screen: Screen, body: dict[str, Any]) -> None:
     """Draw who changed what, newest first."""
     rows = body.get("changes") or []
     if not rows:
-        nothing_yet("Nobody has changed these settings.")
+        nothing_yet("These settings were never changed.")
         return
     screen.table(
         ["version", "when", "by", "setting", "key", "before", "after", "reason"],

@@ -253,7 +253,7 @@ def _draw_counts(screen: Screen, stats: dict[str, Any]) -> None:
 
 def _draw_pollers(screen: Screen, pollers: list[dict[str, Any]]) -> None:
     if not pollers:
-        nothing_yet("Nobody polls this queue. Start a worker with task_queue set to its name.")
+        nothing_yet("No worker polls this queue. Start a worker with task_queue set to its name.")
         return
     screen.heading("Pollers")
     screen.table(

@@ -82,7 +82,7 @@ def update_namespace(
     """Change the description, retention or fairness of a namespace (needs the admin role)."""
     body = given(description=description, retention_days=retention_days, fairness=fairness)
     if not body:
-        raise click.UsageError("Say what to change: --description, --retention-days or --fairness.")
+        raise click.UsageError("Name what to change: --description, --retention-days or --fairness.")
     answer = session.connect().put("namespaces", target, body=body)
     echo_err(f"Updated the namespace {answer.body.get('name', target)}.")
     session.show(answer, _draw_one)
@@ -123,7 +123,7 @@ def resume_namespace(session: CliSession, target: str, reason: str | None) -> No
 
 def _ask(target: str) -> None:
     if not sys.stdin.isatty():
-        raise click.UsageError("Deleting asks first; without a terminal, pass --yes.")
+        raise click.UsageError("Deleting asks for confirmation; without a terminal, pass --yes.")
     click.confirm(f"Delete the namespace {target} and everything in it?", abort=True, err=True)
 
 

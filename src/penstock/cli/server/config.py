@@ -189,7 +189,7 @@ def _show_queue(session: CliSession, settings: Settings, given: str) -> None:
         nothing_yet("No limit is declared for this task queue.")
         return
     Screen().table(["tasks", "scope", "limit", "value", "from"], [_drawn(limit) for limit in limits])
-    echo_err("What operators set while the server runs beats this.")
+    echo_err("Limits that operators set on the running server take precedence.")
 
 
 def _as_json(limit: QueueLimit) -> dict[str, Any]:

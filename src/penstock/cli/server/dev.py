@@ -131,7 +131,9 @@ def _check_private(path: Path) -> None:
 
 def _greet(url: str, data_dir: Path, token: str | None) -> None:
     echo_err(f"Penstock listens. API {url}/api, documentation {url}/docs")
-    echo_err(f"Everything is kept in {data_dir}. Ctrl-C stops the server; the next start goes on from there.")
+    echo_err(
+        f"Everything is kept in {data_dir}. Ctrl-C stops the server; the next start continues from there."
+    )
     echo_err("In another terminal, so that command line and SDKs find it:")
     echo_err(f"  export {SERVER_VARIABLE}={url}")
     if token is not None:

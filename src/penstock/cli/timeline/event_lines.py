@@ -140,9 +140,9 @@ def _times(payload: Mapping[str, Any], *, is_over: bool) -> Iterator[str]:
 
 def _links(payload: Mapping[str, Any]) -> Iterator[str]:
     if run := payload.get("continued_to_run_id"):
-        yield f"goes on as run {run}"
+        yield f"continues as run {run}"
     if run := payload.get("continued_from_run_id"):
-        yield f"goes on from run {run}"
+        yield f"continues from run {run}"
     if parent := payload.get("parent_workflow_instance_id"):
         yield f"child of {parent}"
 

@@ -140,7 +140,7 @@ def _blocked(blocked: Mapping[str, Any]) -> list[tuple[str, ScreenCell]]:
         ("Said", plain(message)),
         ("Build", plain(blocked.get("build_id"))),
         ("Since", plain(blocked.get("since"))),
-        ("To do", ScreenCell("start workers whose code fits; it then goes on by itself")),
+        ("To do", ScreenCell("start workers whose code fits; it then continues by itself")),
     ]
 
 

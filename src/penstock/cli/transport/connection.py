@@ -224,7 +224,7 @@ class ServerConnection:
                 f"{target} did not answer: {_plain(error, self.answer_seconds)}.",
                 "Try again, or read the server's log."
                 if method == "GET"
-                else "The request may have been carried out: look before you repeat it.",
+                else "The request may have taken effect: check before you repeat it.",
             ) from error
         finally:
             link.close()

@@ -47,7 +47,7 @@ def delete_attribute(session: CliSession, attribute: str, yes: bool) -> None:
     connection = session.connect()
     if not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError("Deleting asks first; without a terminal, pass --yes.")
+            raise click.UsageError("Deleting asks for confirmation; without a terminal, pass --yes.")
         click.confirm(f"Delete the search attribute {attribute}?", abort=True, err=True)
     session.show(connection.delete("search-attributes", attribute), _draw_one)
     echo_err(f"Deleted the search attribute {attribute}.")

@@ -68,7 +68,7 @@ class ReloadSupervisor:
         """Stop the process gracefully, and start another."""
         changed = sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-        echo_err(f"Changed: {os.path.relpath(changed[0], self._place)}{more}. Starting anew.")
+        echo_err(f"Changed: {os.path.relpath(changed[0], self._place)}{more}. Restarting.")
         if self._child is not None and self._child.poll() is None:
             self._child.terminate()
             self._child.wait()
@@ -76,7 +76,7 @@ class ReloadSupervisor:
             self._start()
 
     def _ended(self, code: int) -> None:
-        echo_err(f"It has ended with exit code {code}. It starts anew when a file changes.")
+        echo_err(f"It has ended with exit code {code}. It restarts when a file changes.")
         self._child = None
 
     def _heard(self, number: int, _frame: FrameType | None) -> None:

@@ -13,7 +13,7 @@ from penstock.cli.workers.run_command import WorkerNoun, run_app
 
 NO_WORKERS = (
     "No workers yet. Start one that connects to this server, with `penstock worker MODULE:APP` or with"
-    " `Worker(client, task_queue=…)` from the SDK, then look again."
+    " `Worker(client, task_queue=…)` from the SDK, then try again."
 )
 
 

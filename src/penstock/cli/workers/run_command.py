@@ -91,7 +91,7 @@ class _Seconds(click.FloatRange):
     "--processes",
     type=click.IntRange(1, _COUNT_MAX),
     metavar="N",
-    help="Run tasks in this many child processes, one at a time in each. An app with a config: one per core.",
+    help="Run tasks in N child processes, one at a time in each (the number of cores for an app with a config).",
 )
 @click.option(
     "--concurrency",
@@ -215,7 +215,7 @@ def _show_without_app(session: CliSession, special: WorkerProfile) -> None:
         show_json(json.dumps(special.facts()))
     else:
         draw_facts(special.facts())
-    echo_err("No app was named, so what the scope leaves of it was not checked.")
+    echo_err("No app was named, so its code was not checked against the scope.")
 
 
 def _queue_names(queues: Sequence[str], listed: str | None) -> list[str]:

@@ -88,7 +88,7 @@ def signal_batch(
 
 def _act(session: CliSession, planned: BatchRequest, yes: bool, dry_run: bool, token: str | None) -> None:
     if not (yes or dry_run or sys.stdin.isatty()):
-        raise click.UsageError("A batch asks first; without a terminal, pass --yes or --dry-run.")
+        raise click.UsageError("A batch asks for confirmation; without a terminal, pass --yes or --dry-run.")
     connection = session.connect()
     found = preview(connection, planned)
     if dry_run:

@@ -104,7 +104,7 @@ def run_batch(
     total = _Total(token)
     request_id = planned.request_id or new_request_id("batch")
     server = RetryingConnection(_patient(connection))
-    stopped = "Stopped; what was done stays done."
+    stopped = "Stopped; completed actions are kept."
     with interruptible(stopped, lambda: _resume(planned, request_id, total.token)), _progress(count) as bar:
         while True:
             at = {"token": total.token} if total.token else {}

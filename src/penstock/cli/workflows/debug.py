@@ -24,11 +24,11 @@ _ADVICE = {
     "expired_leases": "A worker went away in the middle; its tasks are given to others by themselves.",
     "task_problem": "Read the failure; fix the workflow's code and start workers with it.",
     "repair_attention": "Give it a task now with `penstock workflow repair`.",
-    "workflow_replay_blocked": "Start workers whose code fits the history; it then goes on by itself.",
+    "workflow_replay_blocked": "Start workers whose code fits the history; it then continues by itself.",
 }
 _MEANINGS = {
     "terminal": "It has ended.",
-    "needs_attention": "Somebody must look: it does not go on by itself.",
+    "needs_attention": "It needs attention: it does not continue by itself.",
     "pending_work": "Work is under way or waits for a worker.",
     "waiting": "It waits for a timer, a signal or another workflow.",
     "queue_backlog": "It waits behind other work in its task queue.",

@@ -115,7 +115,7 @@ def update_workflow(
     }
     patient = replace(session.connect(), answer_seconds=timeout + ANSWER_SECONDS + QUERY_SECONDS)
     again = _again("update", workflow_id, update_name, run_id, request_id)
-    with interruptible("Stopped waiting; the update goes on if it was accepted.", lambda: again):
+    with interruptible("Stopped waiting; the update continues if it was accepted.", lambda: again):
         answer = _sent_once(patient, path, body)
     session.show(answer, _draw_update)
     if answer.body.get("wait_timed_out"):

@@ -58,7 +58,7 @@ def await_and_show_result(
     `first_run_id` is the run that a start began: if the id is used again meanwhile, the result is still that start's.
     """
     again = command_hint("workflow", "result", *same_run(workflow_id, run_id))
-    with interruptible("Stopped waiting; the workflow goes on.", lambda: f"Wait again with {again}."):
+    with interruptible("Stopped waiting; the workflow continues.", lambda: f"Wait again with {again}."):
         answer = _awaited(session.connect(), path_of(workflow_id, run_id), timeout_seconds, first_run_id)
     session.show(answer, _draw_result)
     if not is_closed(answer.body):

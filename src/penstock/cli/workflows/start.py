@@ -146,9 +146,9 @@ def _signal(
             raise click.UsageError("--signal-input is for a signal; name it with --signal.")
         return {}
     if workflow_id is None:
-        raise click.UsageError("--signal needs --id: it goes to the run under that id, new or not.")
+        raise click.UsageError("--signal needs --id: it is sent to the run with that id, new or existing.")
     if policy == "fail":
-        raise click.UsageError("--signal uses what runs already; leave out the policy fail.")
+        raise click.UsageError("--signal uses an open run; leave out the policy fail.")
     return {
         "signal_name": signal_name,
         "signal_input": arguments(values),

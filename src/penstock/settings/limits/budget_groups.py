@@ -29,8 +29,8 @@ def read_groups(
     for name, table, at in members(value, place, diagnostics, "must hold a table for each budget group"):
         try:
             found |= _read_group(group_name(name), table, at, diagnostics)
-        except InvalidValue as unfit:
-            diagnostics.refuse(at.source, at.path, unfit.message)
+        except InvalidValue as error:
+            diagnostics.refuse(at.source, at.path, error.message)
     return found
 
 
@@ -48,8 +48,8 @@ def _read_group(
                 entry[ScopeField(name)] = LimitEntry(_value(ScopeField(name), inner), at.path, at.source)
             else:
                 diagnostics.refuse(at.source, at.path, unknown(name, (*ScopeField, NAMESPACES)))
-        except InvalidValue as unfit:
-            diagnostics.refuse(at.source, at.path, unfit.message)
+        except InvalidValue as error:
+            diagnostics.refuse(at.source, at.path, error.message)
     if len(diagnostics.problems) == before and not entry.keys() - {ScopeField.WINDOW}:
         diagnostics.refuse(place.source, place.path, f"a group without a limit: give it one of {_LIMITS}")
     return {

@@ -42,8 +42,8 @@ def parse_key(text: str) -> OverrideKey:
         if before == ALL:
             raise InvalidValue(f"for a queue in every namespace write {quoted(queue or ALL)}")
         return OverrideKey(namespace_name(before), _queue(queue))
-    except InvalidValue as unfit:
-        raise InvalidValue(f"{unfit.message}; {FORMS}") from None
+    except InvalidValue as error:
+        raise InvalidValue(f"{error.message}; {FORMS}") from None
 
 
 def namespace_name(value: object) -> str:

@@ -37,8 +37,8 @@ def read_overrides(value: object, place: ConfigPath, diagnostics: Diagnostics) -
     for name, sections, at in members(value, place, diagnostics, f"must hold limits by queue: {FORMS}"):
         try:
             key = parse_key(name)
-        except InvalidValue as unfit:
-            diagnostics.refuse(at.source, at.path, unfit.message)
+        except InvalidValue as error:
+            diagnostics.refuse(at.source, at.path, error.message)
             continue
         if key in seen:
             diagnostics.refuse(
@@ -111,8 +111,8 @@ def _read_section(
             try:
                 value = None if inner is None else line_value(FIELDS[name], inner)
                 entry[name] = LimitEntry(value, at.path, at.source)
-            except InvalidValue as unfit:
-                diagnostics.refuse(at.source, at.path, unfit.message)
+            except InvalidValue as error:
+                diagnostics.refuse(at.source, at.path, error.message)
     if len(diagnostics.problems) > before:
         found.invalid_names.add((key, kind))
     _refuse_two_readings(entry, diagnostics)

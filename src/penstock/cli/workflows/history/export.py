@@ -67,9 +67,9 @@ def verified(bundle: dict[str, Any]) -> str:
     if checksum != seal.get("checksum"):
         raise CommandError(
             "checksum_mismatch",
-            f"The bundle was changed on its way: its checksum is {checksum}, its seal says"
+            f"The bundle was changed in transit: its checksum is {checksum}, its seal says"
             f" {seal.get('checksum')}. Nothing was written.",
-            "Export it again; if it happens twice, look at what stands between you and the server.",
+            "Export it again; if it happens twice, check proxies between you and the server.",
         )
     return checksum
 

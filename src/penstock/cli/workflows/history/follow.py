@@ -54,7 +54,7 @@ def follow(
     reader: HistoryView = _JsonHistoryView() if session.json else _TextHistoryView(payloads)
     server = RetryingConnection(replace(connection, answer_seconds=POLL_SECONDS + ANSWER_SECONDS))
     with interruptible(
-        "Stopped following; the workflow goes on.",
+        "Stopped following; the workflow continues.",
         lambda: f"Follow again with {command_hint('workflow', 'history', workflow_id, '--follow')}.",
     ):
         following: str | None = run_id

@@ -66,16 +66,16 @@ def replay_workflows(
         histories = _from_run(session, workflow_id, run_id)
     else:
         histories = _from_query(session, str(query), limit)
-    verdicts = _replay_outcome(session, replayer, histories)
+    outcomes = _replay_outcome(session, replayer, histories)
     if session.json:
-        show_json(json.dumps(_summary(verdicts), ensure_ascii=False))
-    _conclude(verdicts)
+        show_json(json.dumps(_summary(outcomes), ensure_ascii=False))
+    _conclude(outcomes)
 
 
 def _check(files: Sequence[Path], workflow_id: str | None, run_id: str | None, query: str | None) -> None:
     named = [bool(files), workflow_id is not None, query is not None]
     if sum(named) != 1:
-        raise click.UsageError("Say which histories: by --file, by --workflow-id, or by --query.")
+        raise click.UsageError("Select histories with --file, --workflow-id or --query.")
     if run_id is not None and workflow_id is None:
         raise click.UsageError("--run is a run of --workflow-id; name that as well.")
 
@@ -248,12 +248,12 @@ def _replay_outcome(
     from penstock.cli.output.screen import Screen
 
     screen = None if session.json else Screen()
-    verdicts: list[ReplayOutcome] = []
+    outcomes: list[ReplayOutcome] = []
     for history in histories:
-        verdicts.append(ReplayOutcome(history, _replay(replayer, history)))
+        outcomes.append(ReplayOutcome(history, _replay(replayer, history)))
         if screen is not None:
-            _draw(screen, verdicts[-1])
-    return verdicts
+            _draw(screen, outcomes[-1])
+    return outcomes
 
 
 def _replay(replayer: Replayer, history: History) -> Exception | None:
@@ -284,21 +284,21 @@ def _draw(screen: Screen, verdict: ReplayOutcome) -> None:
         screen.below(ScreenCell(parted["where"]), _MARGIN)
 
 
-def _summary(verdicts: Sequence[ReplayOutcome]) -> dict[str, Any]:
+def _summary(outcomes: Sequence[ReplayOutcome]) -> dict[str, Any]:
     return {
-        "replayed": len(verdicts),
-        "fitting": sum(each.failure is None for each in verdicts),
-        "results": [each.facts() for each in verdicts],
+        "replayed": len(outcomes),
+        "fitting": sum(each.failure is None for each in outcomes),
+        "results": [each.facts() for each in outcomes],
     }
 
 
-def _conclude(verdicts: Sequence[ReplayOutcome]) -> None:
-    unfit = sum(each.failure is not None for each in verdicts)
-    counted = "1 history" if len(verdicts) == 1 else f"{len(verdicts)} histories"
-    if unfit:
+def _conclude(outcomes: Sequence[ReplayOutcome]) -> None:
+    failed = sum(each.failure is not None for each in outcomes)
+    counted = "1 history" if len(outcomes) == 1 else f"{len(outcomes)} histories"
+    if failed:
         raise CommandError(
             "history_does_not_fit",
-            f"{unfit} of {counted} {'does' if unfit == 1 else 'do'} not fit the code.",
+            f"{failed} of {counted} {'does' if failed == 1 else 'do'} not fit the code.",
             'Put the change behind workflow.patched("…"), or let runs of the old code end first.',
         )
     echo_err(f"The code fits {counted}.")

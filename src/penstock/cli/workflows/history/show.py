@@ -103,7 +103,7 @@ def draw_history(
     """Draw a history as a timeline, followed by the status of the run."""
     events = list(reversed(body["events"])) if newest_first else body["events"]
     if not events:
-        nothing_yet("This run has no events yet. Look again in a moment.")
+        nothing_yet("This run has no events yet. Try again in a moment.")
         return
     started_at = parsed(described.get("started_at"))
     timeline = Timeline(screen, payloads=payloads, started_at=started_at, children=children)
