@@ -172,9 +172,19 @@ class Replayer:
         return result
 
     def replay_all(self, histories: Iterable[Any]) -> list[ReplayResult]:
+        """Replay several histories.
+
+        Args:
+            histories: each a `History`, or what `History.read` accepts.
+        """
         return [self.replay(each) for each in histories]
 
     async def replay_workflows(self, histories: AsyncIterator[Any]) -> list[ReplayResult]:
+        """Replay several histories and await them, as in Temporal's SDK.
+
+        Args:
+            histories: each a `History`, or what `History.read` accepts.
+        """
         return [self.replay(each) async for each in histories]
 
     def _new_run(self, history: History) -> WorkflowRun:
