@@ -489,8 +489,8 @@ def test_numbers_that_cannot_be_are_refused_where_the_worker_is_made() -> None:
 async def test_a_worker_is_given_its_queues_in_one_way(client: Client) -> None:
     gates = Gates()
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({}, "give task_queue=…, or task_queues"),
-        ({"task_queue": "a", "task_queues": ["b"]}, "give task_queue=…, or task_queues"),
+        ({}, "pass task_queue=…, or task_queues"),
+        ({"task_queue": "a", "task_queues": ["b"]}, "pass task_queue=…, or task_queues"),
         ({"task_queues": "abc"}, "task_queues is a list"),
         ({"task_queues": ["a", "a"]}, "names a queue twice"),
     ]
