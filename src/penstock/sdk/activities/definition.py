@@ -153,7 +153,7 @@ def mark(fn: Any, given: ActivityMark) -> None:
     _check_kind(target, given, what)
     _check_parameters(target, given, what)
     _check_dispatch(target, given, what)
-    kept = replace(
+    marked = replace(
         given,
         name=name,
         auto_heartbeat=_checked_interval(given.auto_heartbeat, what),
@@ -161,7 +161,7 @@ def mark(fn: Any, given: ActivityMark) -> None:
         pack=None if given.pack is None else checked_name("pack", given.pack, what),
     )
     try:
-        setattr(target, MARK, kept)
+        setattr(target, MARK, marked)
     except AttributeError:
         raise TypeError(
             f"{what}: {type(target).__name__} takes no attributes. Decorate a function or the class's __call__"
@@ -283,8 +283,8 @@ def _marked(fn: object) -> tuple[Any, ActivityMark] | None:
 
 def _cached_definition(fn: types.FunctionType | partial[Any], given: ActivityMark) -> ActivityDefinition:
     """Return the cached definition of a function, which every call needs. A wrapper may have copied that of another."""
-    kept: tuple[ActivityMark | None, ActivityDefinition | None] = fn.__dict__.get(DEFINITION, (None, None))
-    mark, known = kept
+    marked: tuple[ActivityMark | None, ActivityDefinition | None] = fn.__dict__.get(DEFINITION, (None, None))
+    mark, known = marked
     if known is None or known.fn is not fn or mark is not given:
         known = _definition(fn, given)
         fn.__dict__[DEFINITION] = (given, known)

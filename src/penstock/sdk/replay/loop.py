@@ -22,7 +22,7 @@ restores the previous one. When the queue is empty, the code waits for something
 Invariant `replay-is-deterministic` (its half in this module): given the same code and the same sequence of inputs,
 callbacks run in the same order, and tasks and futures get the same numbers.
 
-On eviction, tasks are cancelled; code that goes on regardless gets `EvictedError` at its next await.
+On eviction, tasks are cancelled; code that continues regardless gets `EvictedError` at its next await.
 
 Rejected:
 - asyncio's loop with a patched clock: its selector, the order of timers with equal deadlines, and the sets above

@@ -14,7 +14,7 @@ from penstock.sdk.converters import Envelope
 from penstock.sdk.dispatch_options import Dispatch, config_getter, resolve_options
 from penstock.sdk.priority import Priority, priority_fields
 from penstock.sdk.replay.commands import CommandKind, StepFuture
-from penstock.sdk.replay.determinism_guard import aside
+from penstock.sdk.replay.determinism_guard import unprofiled
 from penstock.sdk.replay.runtime import Runtime, current
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.workflow_api.options import abandon, check_options, delay_ms, one_of
@@ -129,7 +129,7 @@ def start_activity(
     return _scheduled(runtime, called, options, encoded, routing_key, config)
 
 
-@aside
+@unprofiled
 def _scheduled(
     runtime: Runtime,
     called: CallTarget,
