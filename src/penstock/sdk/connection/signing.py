@@ -2,8 +2,7 @@
 
 The counterpart of the server's signature driver (`DW_AUTH_DRIVER=signature`). Each attempt of a request is signed
 separately, because a signature is valid once, within the server's window. What is signed and the format of the header
-are
-defined in `penstock.wire.signatures` and in the authentication guide.
+are defined in `penstock.wire.signatures` and in the authentication guide.
 """
 
 from __future__ import annotations
