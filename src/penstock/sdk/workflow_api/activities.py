@@ -8,6 +8,7 @@ from enum import Enum, StrEnum
 from typing import Any, TypedDict, TypeVar, Unpack, get_args, overload
 
 from penstock.dispatch import DispatchConfig
+from penstock.sdk.activity import COST_MAX
 from penstock.sdk.call_targets import UNSET, CallTarget, activity_target
 from penstock.sdk.clients.interceptors import OnLostLease
 from penstock.sdk.converters import Envelope
@@ -20,7 +21,6 @@ from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.workflow_api.options import abandon, check_options, delay_ms, one_of
 
 LOCAL_LASTS_MAX = timedelta(minutes=1)
-COST_MAX = 1_000_000_000
 T = TypeVar("T")
 _DEFAULT_RETRY = RetryPolicy()
 
