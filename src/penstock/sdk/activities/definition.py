@@ -252,13 +252,13 @@ def checked_tags(tags: object, what: str) -> frozenset[str]:
     return frozenset(checked_name("a tag", each, what) for each in tags)
 
 
-def checked_name(kind: str, word: object, what: str) -> str:
+def checked_name(kind: str, name: object, what: str) -> str:
     """Validate the name of a pack or a tag."""
-    if not isinstance(word, str):
-        raise TypeError(f"{what}: {kind} is text, not {type(word).__name__}")
-    if not word or len(word) > NAME_MAX or not word.isprintable() or word != word.strip():
-        raise ValueError(f"{what}: {kind} is 1 to {NAME_MAX} visible characters, not {word!r}")
-    return word
+    if not isinstance(name, str):
+        raise TypeError(f"{what}: {kind} is text, not {type(name).__name__}")
+    if not name or len(name) > NAME_MAX or not name.isprintable() or name != name.strip():
+        raise ValueError(f"{what}: {kind} is 1 to {NAME_MAX} visible characters, not {name!r}")
+    return name
 
 
 def _check_dispatch(fn: Any, given: ActivityMark, what: str) -> None:

@@ -106,10 +106,10 @@ def _found(rule: RoutingKey, parameters: Sequence[str], values: Sequence[Any]) -
     if isinstance(rule, str):
         return _along(rule, values)
     if isinstance(rule, Argument):
-        place = parameters.index(rule.name)
-        if place >= len(values):
+        index = parameters.index(rule.name)
+        if index >= len(values):
             raise RoutingKeyError(f"no argument was given for {rule.name!r}, its routing key")
-        return values[place]
+        return values[index]
     return rule(*values)
 
 
@@ -166,6 +166,6 @@ def _check_callable(rule: Callable[..., Any], parameters: Sequence[str], what: s
         ) from None
 
 
-def _hint(word: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(word, known, 1)
+def _hint(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
     return f". Did you mean {near[0]!r}?" if near else ""

@@ -194,7 +194,7 @@ class Replayer:
             raise WorkflowTaskError(
                 f'The history is of a workflow "{history.type}", and this replayer has {known}.'
             )
-        place = PolledRun(
+        polled_run = PolledRun(
             namespace=history.namespace,
             task_queue=history.task_queue,
             workflow_id=history.workflow_id,
@@ -202,7 +202,7 @@ class Replayer:
             workflow_type=history.type,
             priority=history.priority,
         )
-        return WorkflowRun(definition, place, self._converter, dispatch=self._dispatch)
+        return WorkflowRun(definition, polled_run, self._converter, dispatch=self._dispatch)
 
 
 _CLOSED = frozenset(
