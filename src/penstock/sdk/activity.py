@@ -126,10 +126,12 @@ def defn(
 
 
 def in_activity() -> bool:
+    """Whether the calling code runs in an activity."""
     return CURRENT.get() is not None
 
 
 def info() -> ActivityInfo:
+    """Return information about the running activity. Raises `RuntimeError` outside of activities."""
     return current().info
 
 
@@ -152,6 +154,7 @@ def is_cancelled() -> bool:
 
 
 async def wait_for_cancelled() -> None:
+    """Wait until the attempt is asked to stop."""
     await current().cancelled.wait()
 
 
@@ -178,6 +181,7 @@ def is_worker_shutdown() -> bool:
 
 
 async def wait_for_worker_shutdown() -> None:
+    """Wait until the worker shuts down."""
     await current().worker_shutdown.wait()
 
 

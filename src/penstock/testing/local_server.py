@@ -88,8 +88,8 @@ class LocalServer:
 
 def _environment(folder: Path, port: int, token: str) -> dict[str, str]:
     """Return the environment of this process without settings of other servers."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("DW_")}
-    return kept | {
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("DW_")}
+    return inherited | {
         "DW_HOST": "127.0.0.1",
         "DW_PORT": str(port),
         "DW_DATABASE_URL": f"sqlite:///{folder / 'penstock.db'}",

@@ -73,7 +73,7 @@ def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
         History.read({"name": "something else"})
     path = tmp_path / "broken.json"
     path.write_text("{")
-    with pytest.raises(ValueError, match="is no JSON"):
+    with pytest.raises(ValueError, match="is not JSON"):
         History.from_file(path)
 
 

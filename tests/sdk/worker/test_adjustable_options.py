@@ -290,7 +290,7 @@ class Waiting:
         self.back.append(task)
 
 
-@pytest.mark.parametrize("goes_round", [False, True])
+@pytest.mark.parametrize("uses_round_robin", [False, True])
 @pytest.mark.parametrize(("places", "rate"), [(1, None), (4, 10)])
 async def test_a_poll_that_waited_starts_what_still_fits_and_hands_the_rest_back(
     uses_round_robin: bool, places: int, rate: float | None

@@ -340,17 +340,21 @@ async def test_a_queue_whose_cap_is_raised_fills_all_places_again(client: Client
 
 def test_of_a_queue_that_is_refused_one_claim_waits_until_its_tasks_start_at_once_again() -> None:
     held = BackpressureWindow(total=8, spare=1)
-    assert held.capacity("a", rests=False) == 8
+    assert held.capacity("a", is_backing_off=False) == 8
     held.refused("a")
     held.entered("a")
-    assert (held.keeps("a"), held.capacity("a", rests=True)) == (1, 0)
+    assert (held.kept_after_refusal("a"), held.capacity("a", is_backing_off=True)) == (1, 0)
     held.refused("b")
-    assert (held.keeps("b"), held.capacity("b", rests=True), held.capacity("b", rests=False)) == (0, 0, 1)
+    assert (
+        held.kept_after_refusal("b"),
+        held.capacity("b", is_backing_off=True),
+        held.capacity("b", is_backing_off=False),
+    ) == (0, 0, 1)
     held.left("a")
     assert held.capacity_freed.is_set()
     rooms = []
     for _ in range(4):
-        rooms.append(held.capacity("a", rests=False))
+        rooms.append(held.capacity("a", is_backing_off=False))
         held.capacity_freed.clear()
         held.grow("a")
         assert held.capacity_freed.is_set() or rooms[-1] == 8
@@ -361,7 +365,7 @@ def test_one_queue_for_itself_may_have_everything_whatever_is_refused() -> None:
     held = BackpressureWindow(total=8, spare=None)
     held.refused("a")
     held.entered("a")
-    assert (held.keeps("a"), held.capacity("a", rests=True)) == (8, 8)
+    assert (held.kept_after_refusal("a"), held.capacity("a", is_backing_off=True)) == (8, 8)
 
 
 class Asked:
@@ -489,8 +493,8 @@ def test_numbers_that_cannot_be_are_refused_where_the_worker_is_made() -> None:
 async def test_a_worker_is_given_its_queues_in_one_way(client: Client) -> None:
     gates = Gates()
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({}, "give task_queue=…, or task_queues"),
-        ({"task_queue": "a", "task_queues": ["b"]}, "give task_queue=…, or task_queues"),
+        ({}, "pass task_queue=…, or task_queues"),
+        ({"task_queue": "a", "task_queues": ["b"]}, "pass task_queue=…, or task_queues"),
         ({"task_queues": "abc"}, "task_queues is a list"),
         ({"task_queues": ["a", "a"]}, "names a queue twice"),
     ]

@@ -51,14 +51,14 @@ class TestSlots:
 
 
 def test_pauses_grow_up_to_a_bound_and_begin_again_after_an_answer() -> None:
-    pauses = Backoff(first_s=1, max_s=4, dice=lambda: 1.0)
+    pauses = Backoff(first_s=1, max_s=4, jitter=lambda: 1.0)
     assert [pauses.pause_s() for _ in range(4)] == [1, 2, 4, 4]
     pauses.reset()
     assert pauses.pause_s() == 1
 
 
 def test_a_pause_is_not_shorter_than_what_the_server_asks_for() -> None:
-    assert Backoff(first_s=0.1, dice=lambda: 0.0).pause_s(at_least_s=3) == 3
+    assert Backoff(first_s=0.1, jitter=lambda: 0.0).pause_s(at_least_s=3) == 3
 
 
 class TestRunCache:

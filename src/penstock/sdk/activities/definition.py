@@ -153,7 +153,7 @@ def mark(fn: Any, given: ActivityMark) -> None:
     _check_kind(target, given, what)
     _check_parameters(target, given, what)
     _check_dispatch(target, given, what)
-    kept = replace(
+    marked = replace(
         given,
         name=name,
         auto_heartbeat=_checked_interval(given.auto_heartbeat, what),
@@ -161,7 +161,7 @@ def mark(fn: Any, given: ActivityMark) -> None:
         pack=None if given.pack is None else checked_name("pack", given.pack, what),
     )
     try:
-        setattr(target, MARK, kept)
+        setattr(target, MARK, marked)
     except AttributeError:
         raise TypeError(
             f"{what}: {type(target).__name__} takes no attributes. Decorate a function or the class's __call__"
@@ -252,13 +252,13 @@ def checked_tags(tags: object, what: str) -> frozenset[str]:
     return frozenset(checked_name("a tag", each, what) for each in tags)
 
 
-def checked_name(kind: str, word: object, what: str) -> str:
+def checked_name(kind: str, name: object, what: str) -> str:
     """Validate the name of a pack or a tag."""
-    if not isinstance(word, str):
-        raise TypeError(f"{what}: {kind} is text, not {type(word).__name__}")
-    if not word or len(word) > NAME_MAX or not word.isprintable() or word != word.strip():
-        raise ValueError(f"{what}: {kind} is 1 to {NAME_MAX} visible characters, not {word!r}")
-    return word
+    if not isinstance(name, str):
+        raise TypeError(f"{what}: {kind} is text, not {type(name).__name__}")
+    if not name or len(name) > NAME_MAX or not name.isprintable() or name != name.strip():
+        raise ValueError(f"{what}: {kind} is 1 to {NAME_MAX} visible characters, not {name!r}")
+    return name
 
 
 def _check_dispatch(fn: Any, given: ActivityMark, what: str) -> None:
@@ -283,8 +283,8 @@ def _marked(fn: object) -> tuple[Any, ActivityMark] | None:
 
 def _cached_definition(fn: types.FunctionType | partial[Any], given: ActivityMark) -> ActivityDefinition:
     """Return the cached definition of a function, which every call needs. A wrapper may have copied that of another."""
-    kept: tuple[ActivityMark | None, ActivityDefinition | None] = fn.__dict__.get(DEFINITION, (None, None))
-    mark, known = kept
+    marked: tuple[ActivityMark | None, ActivityDefinition | None] = fn.__dict__.get(DEFINITION, (None, None))
+    mark, known = marked
     if known is None or known.fn is not fn or mark is not given:
         known = _definition(fn, given)
         fn.__dict__[DEFINITION] = (given, known)

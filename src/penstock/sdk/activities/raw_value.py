@@ -16,4 +16,9 @@ class RawValue:
     converter: DataConverter = field(default=DEFAULT, repr=False, compare=False)
 
     def to(self, hint: Any) -> Any:
+        """Convert the data to a type.
+
+        Args:
+            hint: the type.
+        """
         return self.converter.decode(self.converter.encode(self.value, "raw value"), hint)

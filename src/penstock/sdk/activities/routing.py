@@ -107,10 +107,10 @@ def _found(rule: RoutingKey, parameters: Sequence[str], values: Sequence[Any]) -
     if isinstance(rule, str):
         return _along(rule, values)
     if isinstance(rule, Argument):
-        place = parameters.index(rule.name)
-        if place >= len(values):
+        index = parameters.index(rule.name)
+        if index >= len(values):
             raise RoutingKeyError(f"no argument was given for {rule.name!r}, its routing key")
-        return values[place]
+        return values[index]
     return rule(*values)
 
 

@@ -28,8 +28,10 @@ class AppConfig(ValidatedConfig):
     """
 
     queue_mode: QueueMode = QueueMode.DEFAULT
+    """DEFAULT has one queue, `default`; CUSTOM has `custom_queues`."""
     custom_queues: Sequence[CustomQueueConfig] | None = None
     broker: PostgresConfig | None = None
+    """The server to connect to, unless the app names one."""
     cluster_wide_cap: int | None = None
     """Maximum number of running tasks of all queues on all workers; None requests no cap.
 
@@ -42,10 +44,13 @@ class AppConfig(ValidatedConfig):
     higher version than the recorded one; with a lower version it changes nothing.
     """
     prefetch_buffer: int = 0
+    """Tasks that a worker claims beyond those that it can run; 0 does not prefetch."""
     claim_lease_ms: int | None = None
+    """Lease of a prefetched task in milliseconds; required with `prefetch_buffer`."""
     max_claim_renew_age_ms: int | None = None
     """A prefetched task that has not started after this time is handed back; None is three minutes."""
     recovery: RecoveryConfig | None = None
+    """Accepted and not used."""
 
     def __post_init__(self) -> None:
         if _is_listing(self.custom_queues):

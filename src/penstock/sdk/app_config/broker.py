@@ -21,7 +21,9 @@ class PostgresConfig(ValidatedConfig):
     """
 
     database_url: str = ""
+    """Address of a Penstock server, or of the server's database."""
     pool_size: int | None = None
+    """Accepted and not used, like the settings below."""
     max_overflow: int | None = None
     pool_timeout: float | None = None
     pool_recycle: int | None = None

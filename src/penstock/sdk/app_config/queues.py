@@ -27,7 +27,9 @@ class CustomQueueConfig(ValidatedConfig):
     """A queue of an app in CUSTOM mode. Queues with a lower priority number are served first."""
 
     name: str = ""
+    """1 to 64 letters, digits and _ . : -"""
     priority: int = 1
+    """1 is served first."""
     max_concurrency: int | None = 5
     """Maximum number of its running tasks on all workers; None is no cap, 0 runs none."""
 

@@ -29,10 +29,13 @@ class BatchResult:
     """The outcome of a batch operation."""
 
     matched: int
+    """Open runs that matched the query."""
     acted: int
+    """Runs on which the operation was done."""
     skipped: int
     """Runs that closed in the meantime, so that there was nothing to do."""
     failed: int
+    """Runs for which the operation failed."""
     failures: Sequence[BatchFailure] = ()
     """The first failures of each batch; `failed` counts all."""
 
@@ -42,6 +45,7 @@ class BatchPreview:
     """The open runs that match a query. Nothing was changed."""
 
     matched: int
+    """Number of runs."""
     complete: bool
     """False if there are more runs than counted."""
     sample: Sequence[WorkflowExecution] = field(repr=False)

@@ -40,8 +40,10 @@ class WorkflowExecution:
     """A run in a list."""
 
     id: str
+    """The workflow id."""
     run_id: str
     run_number: int
+    """1 for the first run of the id."""
     workflow_type: str
     namespace: str
     task_queue: str
@@ -59,6 +61,7 @@ class WorkflowExecution:
 
     @classmethod
     def read(cls, body: Json) -> WorkflowExecution:
+        """Read a run of a list response."""
         return cls(**execution_fields(body))
 
 
@@ -93,11 +96,14 @@ class WorkflowExecutionDescription(WorkflowExecution):
     """The description of a run."""
 
     is_current_run: bool
+    """Whether it is the latest run of its id."""
     run_count: int
+    """Number of runs of its id."""
     history_length: int
     wait_kind: str | None
     """What the run waits for: an activity, a timer, a child, a worker and so on."""
     wait_reason: str | None
+    """Why it waits, as text."""
     pending: Mapping[str, int]
     """Numbers of open activities, timers, children, updates and signals."""
     pending_activities: Sequence[PendingActivity]
@@ -111,6 +117,7 @@ class WorkflowExecutionDescription(WorkflowExecution):
 
     @classmethod
     def read(cls, body: Json, converter: DataConverter = DEFAULT) -> WorkflowExecutionDescription:
+        """Read a response that describes a run."""
         parent = body.get("parent") or {}
         return cls(
             **execution_fields(body),
@@ -143,12 +150,14 @@ class ActivityExecutionDescription:
     task_queue: str
     status: WorkflowExecutionStatus
     attempt: int
+    """Number of attempts so far."""
     start_time: datetime
     close_time: datetime | None
     last_heartbeat_time: datetime | None
     heartbeat_details: Sequence[Any]
     """Details of its last heartbeat."""
     summary: str | None
+    """Text for people, given with the start."""
     business_key: str | None
     priority_key: int
     fairness_key: str | None
@@ -158,9 +167,11 @@ class ActivityExecutionDescription:
     is_quarantined: bool
     """Whether it has failed because of them."""
     raw: Mapping[str, Any] = field(repr=False, compare=False)
+    """The whole response, including fields without an attribute here."""
 
     @classmethod
     def read(cls, body: Json, converter: DataConverter = DEFAULT) -> ActivityExecutionDescription:
+        """Read a response that describes an activity."""
         return cls(
             id=body["activity_id"],
             run_id=body["workflow_run_id"],

@@ -162,7 +162,13 @@ class StartedActivity:
 
 
 class OutboundInterceptor:
-    """One link of the interceptor chain of a client. Override the methods to intercept, and call `next`."""
+    """One link of the interceptor chain of a client. Override the methods to intercept, and call `next`.
+
+    Each method handles one kind of request. Its `input` is a value that may be changed before it is passed on.
+
+    Args:
+        next: the next link, towards the server.
+    """
 
     def __init__(self, next: OutboundInterceptor) -> None:  # noqa: A002 - the word that interceptors use
         self.next = next
@@ -196,7 +202,7 @@ class OutboundInterceptor:
         self,
         inputs: Sequence[StartActivityInput],
     ) -> Sequence[StartedActivity | ServerRefused]:
-        """Start many at once. Does not call `start_activity`."""
+        """Start all `inputs` in few requests. Does not call `start_activity`."""
         return await self.next.start_activities(inputs)
 
     async def cancel_activity(self, id: str, reason: str | None, run_id: str | None = None) -> None:  # noqa: A002
@@ -210,6 +216,7 @@ class ClientInterceptor:
     """Adds a link to the chain of a client. The first interceptor of a client is the outermost."""
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002
+        """Return a link that calls `next`."""
         return next
 
 

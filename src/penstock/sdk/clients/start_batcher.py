@@ -38,7 +38,7 @@ class _PendingStart:
     """The server's response; None if it must be sent alone."""
     is_sent: bool = False
 
-    def tell(self, response: Json | None) -> None:
+    def resolve(self, response: Json | None) -> None:
         if not self.response.done():
             self.response.set_result(response)
 
@@ -57,12 +57,12 @@ class StartBatcher:
 
     async def send(self, body: Json, key: str) -> Json:
         """Send one start and return the server's response. Raises `ServerRefused` or `Unreachable`."""
-        line = self._queue_for_loop()
-        if line.is_full:
-            response = await line.response_for(_keyed(body, key))
+        queue = self._queue_for_loop()
+        if queue.is_full:
+            response = await queue.response_for(_keyed(body, key))
             if response is not None:
                 return response
-        with line.open_request():
+        with queue.open_request():
             return await self._transport.control(
                 "POST", self._single_path, body, idempotent=True, idempotency_key=key
             )
@@ -148,18 +148,18 @@ class _StartQueue:
         if left_s > 0:
             self.loop.call_later(left_s, self._watch_pending, waiting)
         else:
-            waiting.tell(None)
+            waiting.resolve(None)
 
     def _next(self) -> list[_PendingStart]:
         """Return as many queued starts as one request may carry, skipping those whose caller was cancelled."""
         some: list[_PendingStart] = []
-        room = BATCH_BYTES_MAX
+        left = BATCH_BYTES_MAX
         while self._waiting and len(some) < BATCH_ITEMS_MAX:
             if self._waiting[0].response.done():
                 self._waiting.popleft()
                 continue
-            room -= self._waiting[0].size
-            if some and room < 0:
+            left -= self._waiting[0].size
+            if some and left < 0:
                 break
             some.append(self._waiting.popleft())
         return some
@@ -179,7 +179,7 @@ class _StartQueue:
                 log.debug("%d starts go alone: %r", len(some), error)
             finally:
                 for each, response in zip(some, responses, strict=True):
-                    each.tell(response)
+                    each.resolve(response)
 
 
 def _is_retriable(error: Unreachable) -> Unreachable:

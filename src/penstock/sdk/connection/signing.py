@@ -1,8 +1,8 @@
 """Request signatures: a client proves that it holds a key without sending it.
 
 The counterpart of the server's signature driver (`DW_AUTH_DRIVER=signature`). Each attempt of a request is signed
-anew, because a signature is valid once, within the server's window. What is signed and the format of the header are
-defined in `penstock.wire.signatures` and in the authentication guide.
+separately, because a signature is valid once, within the server's window. What is signed and the format of the header
+are defined in `penstock.wire.signatures` and in the authentication guide.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ class HttpTransport:
         self._closed = False
         self._outage = OutageLog()
         self._servers = [_Server(each) for each in self.urls]
-        self._in_use = self._logged_server = 0
+        self._current = self._logged_server = 0
         self._move_reason = ""
         for server in self._servers:
             self._check(server.url, insecure)
@@ -248,7 +248,7 @@ class HttpTransport:
     @property
     def url(self) -> str:
         """The address in use."""
-        return self.urls[self._in_use]
+        return self.urls[self._current]
 
     def __repr__(self) -> str:
         return f"HttpTransport({','.join(self.urls)!r}, namespace={self.namespace!r})"
@@ -320,22 +320,24 @@ class HttpTransport:
         failed: dict[int, str] = {}
         pauses = 0
         while True:
-            place = self._in_use
+            server_index = self._current
             try:
-                body = await self._send(call, self._servers[place])
+                body = await self._send(call, self._servers[server_index])
             except _FailedAttempt as failure:
                 ends_at = ends_at or asyncio.get_running_loop().time() + self._retries.seconds
-                failed[place] = str(failure.error)
+                failed[server_index] = str(failure.error)
                 if failure.may_have_effect and not call.idempotent:
                     raise failure.error from failure.error.__cause__
-                if failure.may_retry_elsewhere and self._next_server(place, failed):
+                if failure.may_retry_elsewhere and self._next_server(server_index, failed):
                     continue
                 pauses += 1
                 await self._pause(failure, failed, pauses, ends_at)
                 failed = {}
             else:
-                self._outage.record_recovery(self._servers[place].url, asyncio.get_running_loop().time())
-                self._log_move(place)
+                self._outage.record_recovery(
+                    self._servers[server_index].url, asyncio.get_running_loop().time()
+                )
+                self._log_move(server_index)
                 return body
 
     async def _pause(
@@ -351,21 +353,21 @@ class HttpTransport:
             self._outage.record_failure(str(error), pause_s, now)
         await asyncio.sleep(pause_s)
 
-    def _next_server(self, place: int, failed: Mapping[int, str]) -> bool:
+    def _next_server(self, server_index: int, failed: Mapping[int, str]) -> bool:
         """Switch to the next address, unless another request has done so already.
 
         Returns False if this request has tried every address since its last pause.
         """
-        if self._in_use == place:
-            self._in_use = (place + 1) % len(self._servers)
-            self._move_reason = failed[place]
-        return self._in_use not in failed
+        if self._current == server_index:
+            self._current = (server_index + 1) % len(self._servers)
+            self._move_reason = failed[server_index]
+        return self._current not in failed
 
-    def _log_move(self, place: int) -> None:
+    def _log_move(self, server_index: int) -> None:
         """Log once that another address is in use."""
-        if place == self._in_use != self._logged_server:
-            self._logged_server = place
-            log.warning("%s Requests go to %s now", sentence(self._move_reason), self.urls[place])
+        if server_index == self._current != self._logged_server:
+            self._logged_server = server_index
+            log.warning("%s Requests go to %s now", sentence(self._move_reason), self.urls[server_index])
 
     def _final_error(self, error: Exception, failed: Mapping[int, str]) -> Exception:
         """Return the error to raise: with several addresses it names the problem of each."""

@@ -80,7 +80,7 @@ class DataConverter:
     def decode(
         self, payload: Mapping[str, Any] | str | None, hint: Any = None, *, what: str = "the payload"
     ) -> Any:
-        """Decode one value from an envelope or a bare blob to the hinted type; no payload gives None."""
+        """Decode one value to the hinted type; no payload gives None. `what` names it in errors."""
         if payload is None:
             return None
         return self._read(_decoded(payload, what), hint, what)
@@ -92,7 +92,7 @@ class DataConverter:
         *,
         what: str = "the payload",
     ) -> list[Any]:
-        """Decode all arguments that were sent. Those without a hint are plain data."""
+        """Decode all arguments that were sent; those without a hint are plain data. `what` names their receiver."""
         if payload is None:
             return []
         what = _taker(what)

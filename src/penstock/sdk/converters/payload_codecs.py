@@ -32,9 +32,11 @@ class PayloadCodec(Protocol):
         """Name of the encoding on the wire. It must not change while stored values use it."""
         ...
 
-    def encode(self, data: bytes) -> bytes: ...
+    def encode(self, data: bytes) -> bytes:
+        """Return the transformed bytes, or `data` itself to leave the value alone."""
 
-    def decode(self, data: bytes) -> bytes: ...
+    def decode(self, data: bytes) -> bytes:
+        """Return the original bytes of `data`."""
 
 
 class ZlibCodec:

@@ -25,14 +25,14 @@ class HttpConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[HttpResponse] | None = None
         self._draft = ResponseBuilder()
-        self._keeps = True
+        self._reusable = True
         """Whether the connection may be reused. Once False, it stays so."""
 
     @property
     def is_usable(self) -> bool:
         """Whether another request may be sent."""
         is_open = self._transport is not None and not self._transport.is_closing()
-        return is_open and self._keeps and self._waiter is None
+        return is_open and self._reusable and self._waiter is None
 
     def send(self, request: bytes) -> asyncio.Future[HttpResponse]:
         """Send a whole request. A caller that stops waiting for the response must close the connection."""
@@ -44,7 +44,7 @@ class HttpConnection(asyncio.Protocol):
         return response
 
     def close(self) -> None:
-        self._keeps = False
+        self._reusable = False
         if self._transport is not None:
             self._transport.abort()
 
@@ -70,7 +70,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport = None
         self._lost(self)
         if exc is None and self._waiter is not None and self._draft.ends_with_the_connection:
-            self._keeps = False
+            self._reusable = False
             self._complete()
         else:
             self._fail(self._describe_loss(exc))
@@ -80,7 +80,7 @@ class HttpConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         self._draft.begin()
         if self._waiter is None:  # a response without a request
-            self._keeps = False
+            self._reusable = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._draft.add_header(name, value)
@@ -95,7 +95,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self._draft.has_head:
-            self._keeps = self._keeps and self._parser.should_keep_alive()
+            self._reusable = self._reusable and self._parser.should_keep_alive()
             self._complete()
 
     def _describe_loss(self, lost: Exception | None) -> Exception:

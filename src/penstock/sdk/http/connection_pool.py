@@ -57,10 +57,10 @@ class HttpConnectionPool:
         `again`: if a reused connection turns out to be closed, the request is sent once more; `renewed` makes the
         bytes for that attempt, if the same ones must not be sent twice. `on_send` is called before each attempt.
         """
-        kept = self._idle_connection()
-        if kept is not None:
+        reused = self._idle_connection()
+        if reused is not None:
             try:
-                return await self._exchange(kept, request, timeout_s, on_send)
+                return await self._exchange(reused, request, timeout_s, on_send)
             except ConnectionLost:
                 if not again or self._closed:
                     raise

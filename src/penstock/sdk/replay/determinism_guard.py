@@ -36,7 +36,7 @@ _UUID = "workflow.uuid4()"
 _ACTIVITY = "an activity"
 
 
-def _clocks() -> dict[Any, tuple[str, str]]:
+def _clock_calls() -> dict[Any, tuple[str, str]]:
     names: tuple[str, ...] = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
     names += tuple(f"{name}_ns" for name in names)
     found = {getattr(time, name): (f"time.{name}()", _TIME) for name in names}
@@ -47,7 +47,7 @@ def _clocks() -> dict[Any, tuple[str, str]]:
     return found
 
 
-def _dice() -> dict[Any, tuple[str, str]]:
+def _random_calls() -> dict[Any, tuple[str, str]]:
     shared = random._inst
     found = {
         getattr(shared, name): (f"random.{name}()", _RANDOM)
@@ -57,13 +57,13 @@ def _dice() -> dict[Any, tuple[str, str]]:
     return found
 
 
-def _threads() -> dict[Any, tuple[str, str]]:
+def _thread_calls() -> dict[Any, tuple[str, str]]:
     names = ("start_new_thread", "start_joinable_thread")
     found = [getattr(_thread, name) for name in names if hasattr(_thread, name)]
     return dict.fromkeys(found, ("a thread", _ACTIVITY))
 
 
-_FORBIDDEN = _clocks() | _dice() | _threads()
+_FORBIDDEN = _clock_calls() | _random_calls() | _thread_calls()
 _ALLOWED_CALLERS = frozenset(
     {
         *("logging", "structlog", "warnings", "linecache", "traceback", "penstock"),
@@ -96,8 +96,8 @@ class _GuardState(threading.local):
     violation: DeterminismViolationError | None = None
 
 
-_watch = _GuardState()
-_hooked = False
+_state = _GuardState()
+_has_audit_hook = False
 
 
 class DeterminismGuard:
@@ -106,19 +106,19 @@ class DeterminismGuard:
     __slots__ = ("_before", "_is_ours")
 
     def __enter__(self) -> _GuardState:
-        _hook()
+        _install_audit_hook()
         before = self._before = sys.getprofile()
         self._is_ours = before is None or callable(
             before
         )  # a profile function written in C cannot be restored, so it stays
-        _watch.inside = _watch.on = True
-        _watch.violation = None
+        _state.inside = _state.on = True
+        _state.violation = None
         if self._is_ours:
-            sys.setprofile(_look)
-        return _watch
+            sys.setprofile(_profile_hook)
+        return _state
 
     def __exit__(self, *_: object) -> None:
-        _watch.inside = _watch.on = False
+        _state.inside = _state.on = False
         if self._is_ours:
             sys.setprofile(self._before)
 
@@ -126,15 +126,15 @@ class DeterminismGuard:
 @contextmanager
 def unguarded() -> Iterator[None]:
     """Disable the guard for a block of trusted code."""
-    was_on = _watch.on
-    _watch.on = False
+    was_on = _state.on
+    _state.on = False
     try:
         yield
     finally:
-        _watch.on = was_on and _watch.inside
+        _state.on = was_on and _state.inside
 
 
-def aside(function: Callable[P, T]) -> Callable[P, T]:
+def unprofiled(function: Callable[P, T]) -> Callable[P, T]:
     """Decorator for SDK functions that workflow code calls and that call no user code.
 
     Disables the profile hook, which would cost more than the function itself. The audit hook stays active.
@@ -142,23 +142,23 @@ def aside(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-        if sys.getprofile() is not _look:
+        if sys.getprofile() is not _profile_hook:
             return function(*args, **kwargs)
         sys.setprofile(None)
         try:
             return function(*args, **kwargs)
         finally:
-            sys.setprofile(_look)
+            sys.setprofile(_profile_hook)
 
     return wrapper
 
 
-def _look(frame: FrameType, event: str, arg: Any) -> None:
+def _profile_hook(frame: FrameType, event: str, arg: Any) -> None:
     """The profile hook. Called for every call and return, so the most frequent cases are checked first."""
     if event == "c_call":
-        if arg in _FORBIDDEN and _watch.on and not _is_allowed(frame):
+        if arg in _FORBIDDEN and _state.on and not _is_allowed(frame):
             _refuse_call(frame, arg)
-    elif event == "call" and frame.f_code is _AS_COMPLETED and _watch.on:
+    elif event == "call" and frame.f_code is _AS_COMPLETED and _state.on:
         _check_as_completed(frame.f_locals["fs"])
 
 
@@ -179,24 +179,24 @@ def _check_as_completed(given: object) -> None:
         _refuse(what, "use workflow.as_completed(…), or give it a list of tasks")
 
 
-def _hook() -> None:
+def _install_audit_hook() -> None:
     """Install the audit hook, once per process. It cannot be removed."""
-    global _hooked
-    if not _hooked:
-        _hooked = True
-        sys.addaudithook(_audit)
+    global _has_audit_hook
+    if not _has_audit_hook:
+        _has_audit_hook = True
+        sys.addaudithook(_audit_hook)
 
 
-def _audit(event: str, args: tuple[Any, ...]) -> None:
-    if event not in _AUDITED or not _watch.on:
+def _audit_hook(event: str, args: tuple[Any, ...]) -> None:
+    if event not in _AUDITED or not _state.on:
         return
-    if event == "open" and _is_of_a_time_zone(args[0]):
+    if event == "open" and _is_time_zone_file(args[0]):
         return
     if not _is_allowed(sys._getframe(1)):
         _refuse(f"workflow code must not use {_AUDITED[event]}", f"do it in {_ACTIVITY}")
 
 
-def _is_of_a_time_zone(path: object) -> bool:
+def _is_time_zone_file(path: object) -> bool:
     """Whether the file is a time zone, which the interpreter reads on first use."""
     return isinstance(path, str) and ("/zoneinfo/" in path or path.startswith(tuple(zoneinfo.TZPATH)))
 
@@ -206,41 +206,41 @@ def _is_allowed(frame: FrameType | None) -> bool:
 
     Anything is allowed during an import: it happens once, and not because of the run.
     """
-    if _is_of_the_collector(frame):
+    if _is_garbage_collection(frame):
         return True
     by_the_user = False
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
-        if name == _BELOW_ALL_CODE:
+        if name == _LOOP_MODULE:
             return False
         root = name.partition(".")[0]
         if root == "importlib" or (root in _ALLOWED_CALLERS and not by_the_user):
             return True
-        by_the_user = by_the_user or not _is_of_the_library(frame)
+        by_the_user = by_the_user or not _is_standard_library(frame)
         frame = frame.f_back
     return False
 
 
-def _is_of_the_collector(frame: FrameType | None) -> bool:
+def _is_garbage_collection(frame: FrameType | None) -> bool:
     """Whether the call comes from a finalizer or a garbage collector callback, which run at any time."""
     listeners = {getattr(each, "__code__", None) for each in gc.callbacks}
-    while frame is not None and frame.f_globals.get("__name__") != _BELOW_ALL_CODE:
+    while frame is not None and frame.f_globals.get("__name__") != _LOOP_MODULE:
         if frame.f_code.co_name == "__del__" or frame.f_code in listeners:
             return True
         frame = frame.f_back
     return False
 
 
-_BELOW_ALL_CODE = "penstock.sdk.replay.loop"
+_LOOP_MODULE = "penstock.sdk.replay.loop"
 _LIBRARY = str(Path(os.__file__).parent)
 
 
-def _is_of_the_library(frame: FrameType) -> bool:
+def _is_standard_library(frame: FrameType) -> bool:
     filename = frame.f_code.co_filename
     return filename.startswith((_LIBRARY, "<frozen")) and "site-packages" not in filename
 
 
 def _refuse(what: str, instead: str) -> None:
     violation = DeterminismViolationError(f"{what}: {instead}.")
-    _watch.violation = violation
+    _state.violation = violation
     raise violation

@@ -56,12 +56,12 @@ class HistoryEvent:
     recorded_at: str
 
     @classmethod
-    def read(cls, line: Mapping[str, Any]) -> HistoryEvent:
+    def read(cls, event: Mapping[str, Any]) -> HistoryEvent:
         return cls(
-            int(line["sequence"]),
-            str(line.get("event_type") or line.get("type")),
-            line.get("payload") or {},
-            str(line.get("recorded_at") or line.get("timestamp") or ""),
+            int(event["sequence"]),
+            str(event.get("event_type") or event.get("type")),
+            event.get("payload") or {},
+            str(event.get("recorded_at") or event.get("timestamp") or ""),
         )
 
     @property

@@ -31,19 +31,25 @@ class Info:
     namespace: str
     start_time: datetime
     attempt: int = 1
+    """Attempt of a child workflow with a retry policy; 1 for the first."""
     parent: ParentInfo | None = None
     continued_run_id: str | None = None
+    """The run that this one continues."""
     execution_timeout: timedelta | None = None
     run_timeout: timedelta | None = None
     priority: Priority = field(default_factory=Priority)
+    """As started, so that it is the same in every replay."""
     memo: Mapping[str, Any] = field(default_factory=dict)
     search_attributes: Mapping[str, Any] = field(default_factory=dict)
     history_length: int = 0
+    """Number of events that the code has seen."""
 
     def get_current_history_length(self) -> int:
+        """Return the number of events that the code has seen."""
         return self.history_length
 
     def is_continue_as_new_suggested(self) -> bool:
+        """Whether the history is so long that the run should continue as new."""
         return self.history_length >= SUGGESTED_LENGTH
 
 
@@ -61,22 +67,22 @@ class PolledRun:
     """The encoded arguments of the run; None if the history contains them."""
 
 
-def info_of(place: PolledRun, started: HistoryEvent) -> Info:
+def info_of(polled_run: PolledRun, started: HistoryEvent) -> Info:
     payload = started.payload
     parent_id, parent_run = payload.get("parent_workflow_instance_id"), payload.get("parent_workflow_run_id")
     return Info(
-        workflow_id=place.workflow_id,
-        run_id=place.run_id,
-        workflow_type=place.workflow_type,
-        task_queue=place.task_queue,
-        namespace=place.namespace,
+        workflow_id=polled_run.workflow_id,
+        run_id=polled_run.run_id,
+        workflow_type=polled_run.workflow_type,
+        task_queue=polled_run.task_queue,
+        namespace=polled_run.namespace,
         start_time=started.at,
         attempt=int(payload.get("retry_attempt") or 1),
         parent=ParentInfo(str(parent_id), str(parent_run)) if parent_run else None,
         continued_run_id=payload.get("continued_from_run_id"),
         execution_timeout=_seconds(payload.get("execution_timeout_seconds")),
         run_timeout=_seconds(payload.get("run_timeout_seconds")),
-        priority=_priority(payload, place.priority),
+        priority=_priority(payload, polled_run.priority),
         memo=dict(payload.get("memo") or {}),
         search_attributes=dict(payload.get("search_attributes") or {}),
     )

@@ -150,20 +150,20 @@ class WorkflowRun:
 
     # ── history ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def activate(self, lines: Sequence[Mapping[str, Any]]) -> Activation:
+    def activate(self, history: Sequence[Mapping[str, Any]]) -> Activation:
         """Apply new events and advance the code. Raises `WorkflowTaskError` if that is not possible."""
-        for _ in self.apply_history(lines):
+        for _ in self.apply_history(history):
             pass
         return self.advance()
 
-    def apply_history(self, lines: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    def apply_history(self, history: Sequence[Mapping[str, Any]]) -> Iterator[None]:
         """Apply a history up to its last completed workflow task.
 
         Yields after each task, so that a long replay can be interleaved with other work.
         """
         if self._is_dirty:
             raise WorkflowTaskError("a query has changed this run; it is replayed from the start")
-        events = [HistoryEvent.read(line) for line in lines]
+        events = [HistoryEvent.read(each) for each in history]
         self._note_patch_markers(events)
         self._skip_recorded_commands(events)
         for event in events:
@@ -182,14 +182,14 @@ class WorkflowRun:
         self._activate(is_replaying=False)
         return self._pending_activation()
 
-    def replay(self, lines: Sequence[Mapping[str, Any]]) -> None:
+    def replay(self, history: Sequence[Mapping[str, Any]]) -> None:
         """Apply a history without advancing the code beyond it."""
-        for _ in self.apply_history(lines):
+        for _ in self.apply_history(history):
             pass
 
-    def replay_to_end(self, lines: Sequence[Mapping[str, Any]]) -> None:
+    def replay_to_end(self, history: Sequence[Mapping[str, Any]]) -> None:
         """Replay a history including its newest inputs, so that the run can be queried. The commands are discarded."""
-        self.replay(lines)
+        self.replay(history)
         if self._runtime is None or self._new_events:
             self._is_silent = True
             self._activate(is_replaying=False)
@@ -204,13 +204,14 @@ class WorkflowRun:
         self._check_completion()
         return self._pending_activation()
 
-    def is_up_to_date(self, lines: Sequence[Mapping[str, Any]]) -> bool:
+    def is_up_to_date(self, history: Sequence[Mapping[str, Any]]) -> bool:
         """Whether a history has no input that the code has not seen, only records of its own commands."""
-        if self._runtime is None or self._unconfirmed is None or self._is_dirty or not lines:
+        if self._runtime is None or self._unconfirmed is None or self._is_dirty or not history:
             return False
-        ahead = [HistoryEvent.read(line) for line in lines if int(line["sequence"]) > self.seen]
+        ahead = [HistoryEvent.read(event) for event in history if int(event["sequence"]) > self.seen]
         return (
-            not any(named.is_new_input(event) for event in ahead) and int(lines[-1]["sequence"]) >= self.seen
+            not any(named.is_new_input(event) for event in ahead)
+            and int(history[-1]["sequence"]) >= self.seen
         )
 
     def confirm_recorded(self, through: int) -> None:

@@ -11,7 +11,7 @@ asyncio's own loop is removed here:
 - I/O: there is none. Sockets, subprocesses, executors and threads raise an error that names the alternative;
 - order: callbacks run in FIFO order from one queue until it is empty (`run_until_quiet`). Nothing is added from
   outside meanwhile, so the order depends only on the code and on the order of inputs;
-- hashing: asyncio keeps tasks and futures in sets (`wait`, `gather`, `TaskGroup`), whose order depends on the hash.
+- hashing: asyncio keeps tasks and futures in sets (`wait`, `TaskGroup`), whose order depends on the hash.
   `WorkflowFuture` and `WorkflowTask` hash by a number assigned at creation instead of by address;
 - context: each run has its own `contextvars.Context`, with nothing of the worker's or of another run's in it;
 - garbage collection: unfinished async generators are closed by `finish` on this loop, as part of the code.
@@ -22,7 +22,7 @@ restores the previous one. When the queue is empty, the code waits for something
 Invariant `replay-is-deterministic` (its half in this module): given the same code and the same sequence of inputs,
 callbacks run in the same order, and tasks and futures get the same numbers.
 
-On eviction, tasks are cancelled; code that goes on regardless gets `EvictedError` at its next await.
+On eviction, tasks are cancelled; code that continues regardless gets `EvictedError` at its next await.
 
 Rejected:
 - asyncio's loop with a patched clock: its selector, the order of timers with equal deadlines, and the sets above

@@ -172,9 +172,19 @@ class Replayer:
         return result
 
     def replay_all(self, histories: Iterable[Any]) -> list[ReplayResult]:
+        """Replay several histories.
+
+        Args:
+            histories: each a `History`, or what `History.read` accepts.
+        """
         return [self.replay(each) for each in histories]
 
     async def replay_workflows(self, histories: AsyncIterator[Any]) -> list[ReplayResult]:
+        """Replay several histories and await them, as in Temporal's SDK.
+
+        Args:
+            histories: each a `History`, or what `History.read` accepts.
+        """
         return [self.replay(each) async for each in histories]
 
     def _new_run(self, history: History) -> WorkflowRun:
@@ -184,7 +194,7 @@ class Replayer:
             raise WorkflowTaskError(
                 f'The history is of a workflow "{history.type}", and this replayer has {known}.'
             )
-        place = PolledRun(
+        polled_run = PolledRun(
             namespace=history.namespace,
             task_queue=history.task_queue,
             workflow_id=history.workflow_id,
@@ -192,7 +202,7 @@ class Replayer:
             workflow_type=history.type,
             priority=history.priority,
         )
-        return WorkflowRun(definition, place, self._converter, dispatch=self._dispatch)
+        return WorkflowRun(definition, polled_run, self._converter, dispatch=self._dispatch)
 
 
 _CLOSED = frozenset(

@@ -23,7 +23,7 @@ from penstock.sdk.converters import DataConverter
 from penstock.sdk.dispatch_options import ConfigGetter, no_configuration
 from penstock.sdk.failures import error_from
 from penstock.sdk.replay.commands import Command, CommandKind, StepFuture, where
-from penstock.sdk.replay.determinism_guard import aside
+from penstock.sdk.replay.determinism_guard import unprofiled
 from penstock.sdk.replay.errors import NotInWorkflowError, ReadOnlyError
 from penstock.sdk.replay.events import DEPRECATED, PATCHED, HistoryEvent
 from penstock.sdk.replay.info import Info
@@ -386,7 +386,7 @@ def maybe_current() -> Runtime | None:
     return found
 
 
-@aside
+@unprofiled
 def _read(converter: DataConverter, blob: Any, hint: Any) -> Any:
     """Decode a value for which no user code is called."""
     return converter.decode(blob, hint)

@@ -227,16 +227,16 @@ def _notices(cap: DeclaredCap, seen: LiveLimit, outcome: CapOutcome, by: Declara
             return []
         text = f"{cap.name} is not set here; {seen.value} stays in force ({seen.set_by})"
         return [CapNotice(text, logging.INFO)]
-    words = _WORDS.get(outcome)
-    if words is None or cap.wanted is None:
+    template = _TEMPLATES.get(outcome)
+    if template is None or cap.wanted is None:
         return []
     after = cap.wanted
     if outcome is CapOutcome.RAISED:
         after = resolve_claims(cap.wanted, by, seen.decided_on).value
-        words += (
+        template += (
             "" if after == cap.wanted else "; {wanted} is wanted here, and the cap of another app is lower"
         )
-    text = words.format(
+    text = template.format(
         name=cap.name,
         wanted=cap.wanted,
         after=after,
@@ -252,7 +252,7 @@ def _notices(cap: DeclaredCap, seen: LiveLimit, outcome: CapOutcome, by: Declara
 
 _LIFT = "an operator can change it with `penstock task-queue limits set` or `penstock namespace limits set`"
 _OTHER_APP = "{name} is {wanted} here; {now} stays in force, which another app has set ({set_by}): " + _LIFT
-_WORDS = {
+_TEMPLATES = {
     CapOutcome.SET: "{name} is set to {wanted}",
     CapOutcome.LOWERED: "{name} is lowered from {now} ({set_by}) to {wanted}",
     CapOutcome.RAISED: "{name} is raised from {now} ({set_by}) to {after} by caps_version {mine}",

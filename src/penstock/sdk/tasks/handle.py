@@ -82,6 +82,7 @@ class TaskHandle(Generic[OwnT]):
             raise found from found.cause
 
     async def status(self) -> TaskStatus:
+        """Return the state of the task."""
         return TaskStatus.read(await self.describe())
 
     async def describe(self) -> ActivityExecutionDescription:
@@ -97,15 +98,27 @@ class TaskHandle(Generic[OwnT]):
         await (await self._activity()).cancel(reason)
 
     def result_sync(self, *, timeout: timedelta | float | None = None) -> OwnT:
+        """Blocking version of `result`.
+
+        Args:
+            timeout: how long to wait; None is unlimited.
+        """
         return self._clients.wait(self.result(timeout=timeout))
 
     def status_sync(self) -> TaskStatus:
+        """Blocking version of `status`."""
         return self._clients.wait(self.status())
 
     def describe_sync(self) -> ActivityExecutionDescription:
+        """Blocking version of `describe`."""
         return self._clients.wait(self.describe())
 
     def cancel_sync(self, reason: str | None = None) -> None:
+        """Blocking version of `cancel`.
+
+        Args:
+            reason: recorded with the task.
+        """
         self._clients.wait(self.cancel(reason))
 
     async def _activity(self) -> ActivityHandle[OwnT]:

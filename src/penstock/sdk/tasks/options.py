@@ -70,7 +70,7 @@ class TaskOptions:
 
     def start(self, task: str) -> StandaloneActivityOptions:
         """Return the options in terms of a standalone activity."""
-        words: dict[str, Any] = {
+        given: dict[str, Any] = {
             "task_queue": self.queue,
             "retry_policy": self.retry,
             "start_to_close_timeout": self.timeout,
@@ -84,9 +84,9 @@ class TaskOptions:
         }
         if self.idempotency_key is not None:
             digest = hashlib.sha256(f"{task}\0{self.idempotency_key}".encode()).hexdigest()
-            words |= {"id": f"task-{digest[:32]}", "request_id": f"task-{digest}"}
+            given |= {"id": f"task-{digest[:32]}", "request_id": f"task-{digest}"}
         return cast(
-            StandaloneActivityOptions, {name: value for name, value in words.items() if value is not None}
+            StandaloneActivityOptions, {name: value for name, value in given.items() if value is not None}
         )
 
 

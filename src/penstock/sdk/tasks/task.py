@@ -61,8 +61,8 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
 
     @property
     def name(self) -> str:
-        kept: ActivityMark = getattr(self, MARK)
-        return str(kept.name)
+        activity_mark: ActivityMark = getattr(self, MARK)
+        return str(activity_mark.name)
 
     @property
     def queue(self) -> str:

@@ -24,10 +24,10 @@ class Claiming:
 
     def __post_init__(self) -> None:
         for name in ("batch_max", "most", "prefetch"):
-            _check_integer(name, getattr(self, name), 0, PREFETCH_MOST)
-        _check_integer("renew_age_ms", self.renew_age_ms, 1, 2**31)
+            check_integer(f"{name} of a Claiming", getattr(self, name), 0, PREFETCH_MOST)
+        check_integer("renew_age_ms of a Claiming", self.renew_age_ms, 1, 2**31)
         if self.lease_ms is not None:
-            _check_integer("lease_ms", self.lease_ms, LEASE_LEAST_MS, LEASE_MOST_MS)
+            check_integer("lease_ms of a Claiming", self.lease_ms, LEASE_LEAST_MS, LEASE_MOST_MS)
         if bool(self.prefetch) != (self.lease_ms is not None):
             raise ValueError("prefetch and lease_ms belong together: pass both, or neither")
 
@@ -41,8 +41,8 @@ class Claiming:
         return self.most or slots + self.prefetch
 
 
-def _check_integer(name: str, value: object, minimum: int, maximum: int) -> None:
+def check_integer(name: str, value: object, minimum: int, maximum: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} of a Claiming is a whole number, not {type(value).__name__}")
+        raise TypeError(f"{name} is a whole number, not {type(value).__name__}")
     if not minimum <= value <= maximum:
-        raise ValueError(f"{name} of a Claiming is {minimum} to {maximum}, not {value}")
+        raise ValueError(f"{name} is {minimum} to {maximum}, not {value}")

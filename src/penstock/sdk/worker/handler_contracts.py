@@ -9,7 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Json = dict[str, Any]
-_WORDS: Mapping[object, str] = {str: "string", int: "int", float: "float", bool: "bool", type(None): "null"}
+_TYPE_NAMES: Mapping[object, str] = {
+    str: "string",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    type(None): "null",
+}
 
 
 def contract(handlers: Mapping[str, Callable[..., Any]]) -> list[Json]:
@@ -23,37 +29,37 @@ def parameters(handler: Callable[..., Any]) -> list[Json]:
     if given and given[0].name == "self":
         given = given[1:]
     hints = _hints(handler)
-    return [_parameter(each, place, hints.get(each.name)) for place, each in enumerate(given)]
+    return [_parameter(each, position, hints.get(each.name)) for position, each in enumerate(given)]
 
 
-def _parameter(each: inspect.Parameter, place: int, hint: Any) -> Json:
+def _parameter(each: inspect.Parameter, position: int, hint: Any) -> Json:
     variadic = each.kind is inspect.Parameter.VAR_POSITIONAL
     optional = each.default is not inspect.Parameter.empty
-    word, allows_null = _word(hint)
+    name, allows_null = _type_name(hint)
     return {
         "name": each.name,
-        "position": place,
+        "position": position,
         "required": not optional and not variadic,
         "variadic": variadic,
         "default_available": optional,
         "default": None,
-        "type": word,
+        "type": name,
         "allows_null": allows_null or hint is None,
     }
 
 
-def _word(hint: Any) -> tuple[str | None, bool]:
+def _type_name(hint: Any) -> tuple[str | None, bool]:
     """Return the wire name of a type, or None if any value may arrive, and whether null is allowed.
 
     Only types that arrive unchanged have a name. A date or a dataclass is encoded as something else.
     """
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        words = [_WORDS.get(each) for each in typing.get_args(hint)]
-        if None in words:
+        names = [_TYPE_NAMES.get(each) for each in typing.get_args(hint)]
+        if None in names:
             return None, True
-        return "|".join(sorted({word for word in words if word})), "null" in words
-    word = _WORDS.get(hint)
-    return word, word is None or word == "null"
+        return "|".join(sorted({name for name in names if name})), "null" in names
+    name = _TYPE_NAMES.get(hint)
+    return name, name is None or name == "null"
 
 
 def _hints(handler: Callable[..., Any]) -> dict[str, Any]:

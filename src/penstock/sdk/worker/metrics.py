@@ -22,11 +22,14 @@ STUCK_ACTIVITIES = "penstock_worker_stuck_activities"
 class WorkerMetrics(Protocol):
     """Receives counters, timings and gauges by name. Called on the worker's event loop, so it must not block."""
 
-    def count(self, name: str, by: int = 1, **labels: str) -> None: ...
+    def count(self, name: str, by: int = 1, **labels: str) -> None:
+        """Add `by` to a counter."""
 
-    def timing(self, name: str, seconds: float, **labels: str) -> None: ...
+    def timing(self, name: str, seconds: float, **labels: str) -> None:
+        """Record a duration."""
 
-    def level(self, name: str, value: float, **labels: str) -> None: ...
+    def level(self, name: str, value: float, **labels: str) -> None:
+        """Set a gauge."""
 
 
 class NullMetrics:

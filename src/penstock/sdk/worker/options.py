@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from penstock.dispatch.bounds import POLLS_MAX, RATE_MAX, SLOTS_MAX
 from penstock.sdk.activities.process_pool.pool import StartMethod
-from penstock.sdk.worker.claim_options import Claiming
+from penstock.sdk.worker.claim_options import Claiming, check_integer
 
 BURST_SECONDS_MAX = 3_600
 _SWITCHES = frozenset({"auto_heartbeat", "debug_mode", "all_in_processes", "report_tracebacks"})
@@ -64,9 +64,9 @@ class WorkerOptions:
 
 def _check(name: str, value: object) -> None:
     if name.endswith("_polls"):
-        _check_integer(name, value, 0, POLLS_MAX)
+        check_integer(name, value, 0, POLLS_MAX)
     elif name == "max_cached_workflows" or name.startswith("max_concurrent"):
-        _check_integer(name, value, 0, SLOTS_MAX)
+        check_integer(name, value, 0, SLOTS_MAX)
     elif name.endswith("_per_second"):
         _check_rate(name, value)
     elif name == "queue_rate_burst_seconds":
@@ -80,19 +80,12 @@ def _check(name: str, value: object) -> None:
         _check_timedelta(name, value, may_be_zero=name == "graceful_shutdown_timeout")
 
 
-def _check_integer(name: str, value: object, minimum: int, maximum: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} is a whole number, not {type(value).__name__}")
-    if not minimum <= value <= maximum:
-        raise ValueError(f"{name} is {minimum} to {maximum}, not {value}")
-
-
 def _check_process_option(name: str, value: object) -> None:
     if name == "process_start_method":
         if value not in ("spawn", "forkserver"):
             raise ValueError(f'{name} is "spawn" or "forkserver", not {value!r}')
     elif value is not None:
-        _check_integer(name, value, 1, 2**50 if name.endswith("_bytes") else SLOTS_MAX)
+        check_integer(name, value, 1, 2**50 if name.endswith("_bytes") else SLOTS_MAX)
 
 
 def _check_rate(name: str, value: object) -> None:

@@ -44,7 +44,7 @@ class WorkerApi:
 
     async def poll(self, kind: str, tasks_max: int, poll_id: str, **fields: Any) -> list[Json]:
         """Long-poll for up to `tasks_max` tasks of a kind, `workflow` or `activity`."""
-        lease = self._asked_lease if kind == "activity" else {}
+        lease = self._requested_lease if kind == "activity" else {}
         body = self._poll(poll_id) | {"max_tasks": tasks_max} | lease | fields
         sending = SendTime()
         response = await self._transport.work(
@@ -96,11 +96,11 @@ class WorkerApi:
     async def start(self, task: Mapping[str, Any]) -> Json:
         """Request the permit of a prefetched task; `started` in the response says whether it may run."""
         path = "/worker" + route("activity-tasks", task["task_id"], "start")
-        return await self._extending(task, path, self.attempt(task) | self._asked_lease)
+        return await self._extending(task, path, self.attempt(task) | self._requested_lease)
 
     async def renew_activity(self, task: Mapping[str, Any]) -> Json:
         """Renew the lease of an activity task without heartbeat details."""
-        return await self.activity_heartbeat(task, self._asked_lease)
+        return await self.activity_heartbeat(task, self._requested_lease)
 
     async def activity_heartbeat(self, task: Mapping[str, Any], body: Json) -> Json:
         """Send a heartbeat with details, which also renews the lease of the activity task."""
@@ -117,7 +117,7 @@ class WorkerApi:
         return response
 
     @property
-    def _asked_lease(self) -> Json:
+    def _requested_lease(self) -> Json:
         return {} if self.lease_ms is None else {"lease_ms": self.lease_ms}
 
     async def report(self, kind: str, item: Json) -> Json:

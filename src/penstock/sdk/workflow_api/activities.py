@@ -8,19 +8,19 @@ from enum import Enum, StrEnum
 from typing import Any, TypedDict, TypeVar, Unpack, get_args, overload
 
 from penstock.dispatch import DispatchConfig
+from penstock.sdk.activity import COST_MAX
 from penstock.sdk.call_targets import UNSET, CallTarget, activity_target
 from penstock.sdk.clients.interceptors import OnLostLease
 from penstock.sdk.converters import Envelope
 from penstock.sdk.dispatch_options import Dispatch, config_getter, resolve_options
 from penstock.sdk.priority import Priority, priority_fields
 from penstock.sdk.replay.commands import CommandKind, StepFuture
-from penstock.sdk.replay.determinism_guard import aside
+from penstock.sdk.replay.determinism_guard import unprofiled
 from penstock.sdk.replay.runtime import Runtime, current
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.workflow_api.options import abandon, check_options, delay_ms, one_of
 
 LOCAL_LASTS_MAX = timedelta(minutes=1)
-COST_MAX = 1_000_000_000
 T = TypeVar("T")
 _DEFAULT_RETRY = RetryPolicy()
 
@@ -129,7 +129,7 @@ def start_activity(
     return _scheduled(runtime, called, options, encoded, routing_key, config)
 
 
-@aside
+@unprofiled
 def _scheduled(
     runtime: Runtime,
     called: CallTarget,

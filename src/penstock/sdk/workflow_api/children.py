@@ -219,7 +219,12 @@ async def execute_child_workflow(
 
 
 class ExternalWorkflowHandle(Generic[T]):
-    """Another workflow of the same namespace."""
+    """Another workflow of the same namespace.
+
+    Args:
+        workflow_id: its workflow id.
+        run_id: a run of that id; None is the current run.
+    """
 
     def __init__(self, workflow_id: str, run_id: str | None = None) -> None:
         self.id = workflow_id

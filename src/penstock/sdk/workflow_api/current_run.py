@@ -22,6 +22,7 @@ from penstock.sdk.workflow_api.options import attribute_value, memo_and_attribut
 
 
 def in_workflow() -> bool:
+    """Whether the calling code runs in a workflow."""
     return maybe_current() is not None
 
 
@@ -46,6 +47,7 @@ def time() -> float:
 
 
 def time_ns() -> int:
+    """Return the time of this run in nanoseconds since the epoch."""
     return round(current().now.timestamp() * 1_000_000) * 1_000
 
 
@@ -57,10 +59,12 @@ def random() -> random_module.Random:
 
 
 def uuid4() -> uuid.UUID:
+    """Return a UUID that is the same in every replay."""
     return current().uuid4()
 
 
 def memo() -> Mapping[str, Any]:
+    """Return a copy of the memo."""
     return dict(current().memo)
 
 

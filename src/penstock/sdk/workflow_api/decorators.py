@@ -64,7 +64,11 @@ def defn(
 
 
 def run(fn: F) -> F:
-    """Mark the async run method of a workflow."""
+    """Mark the async run method of a workflow.
+
+    Args:
+        fn: the method.
+    """
     if not asyncio.iscoroutinefunction(fn):
         raise definitions.DefinitionError(f"{_called(fn)} must be an async method: write `async def`.")
     setattr(fn, definitions.RUN, True)
@@ -72,7 +76,11 @@ def run(fn: F) -> F:
 
 
 def init(fn: F) -> F:
-    """Mark `__init__` to receive the arguments of the run method as well."""
+    """Mark `__init__` to receive the arguments of the run method as well.
+
+    Args:
+        fn: the `__init__` method.
+    """
     setattr(fn, definitions.INIT, True)
     return fn
 
@@ -117,7 +125,13 @@ class UpdateMethod(Protocol[P, R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
-    def validator(self, check: F) -> F: ...
+    def validator(self, check: F) -> F:
+        """Mark the validator of this update.
+
+        Args:
+            check: a method with the parameters of the update. It rejects the update by raising.
+        """
+        ...
 
 
 @overload

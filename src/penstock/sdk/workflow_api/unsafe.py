@@ -15,6 +15,7 @@ class unsafe:  # noqa: N801 - reads as a word: workflow.unsafe.is_replaying()
 
     @staticmethod
     def in_sandbox() -> bool:
+        """Whether the calling code runs in a workflow. For code shared with other SDKs."""
         return in_workflow()
 
     @staticmethod

@@ -207,15 +207,15 @@ class ActivityRunner:
         self,
         definition: ActivityDefinition,
         info: ActivityInfo,
-        tell: Callable[[Any], None],
+        send_heartbeat: Callable[[Any], None],
         lease: Lease | None,
     ) -> RunningAttempt:
         def heartbeat(details: tuple[Any, ...]) -> None:
-            tell(self._converter.encode_arguments(details, f"the heartbeat of {definition.label}"))
+            send_heartbeat(self._converter.encode_arguments(details, f"the heartbeat of {definition.label}"))
 
         interruption = ThreadInterrupt() if definition.kind == "thread" else None
         context = ActivityContext(info, heartbeat, interruption=interruption)
-        call = RunningAttempt(definition, context, self._clock.now(), tell, lease)
+        call = RunningAttempt(definition, context, self._clock.now(), send_heartbeat, lease)
         if self._shutting_down:
             call.shut_down()
         return call

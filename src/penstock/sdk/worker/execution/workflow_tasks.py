@@ -234,5 +234,5 @@ def _origin(error: ServerRefused, origins: Sequence[str]) -> str:
             " or pass references instead of large arguments)"
         )
     found = re.search(r"\bcommands\.([0-9]+)\b", error.message)
-    place = len(origins) if found is None else int(found[1])
-    return f" ({origins[place]})" if place < len(origins) else ""
+    index = len(origins) if found is None else int(found[1])
+    return f" ({origins[index]})" if index < len(origins) else ""

@@ -57,18 +57,18 @@ class BackpressureWindow:
         if queue in self._windows and not self._claims.get(queue):
             self.capacity_freed.set()
 
-    def keeps(self, queue: str) -> int:
+    def kept_after_refusal(self, queue: str) -> int:
         """Return how many prefetched tasks of this queue may stay after a refusal."""
         if self._spare is None:
             return self._total
         others = sum(self._claims.get(each, 0) for each in self._windows if each != queue)
         return 1 if others < self._spare else 0
 
-    def capacity(self, queue: str, *, rests: bool) -> int:
+    def capacity(self, queue: str, *, is_backing_off: bool) -> int:
         """Return how many more tasks of this queue may be prefetched now."""
         window = self._windows.get(queue)
         if window is None:
             return self._total
-        if rests and not self.keeps(queue):
+        if is_backing_off and not self.kept_after_refusal(queue):
             return 0
         return max(0, window - self._claims.get(queue, 0))

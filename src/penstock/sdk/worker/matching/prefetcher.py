@@ -89,8 +89,8 @@ class Prefetcher:
 
     def capacity(self, queue: str) -> int:
         """Return how many more tasks of a queue may be prefetched."""
-        rests = self._backoff_until.get(queue, 0.0) > asyncio.get_running_loop().time()
-        return self._backpressure.capacity(queue, rests=rests)
+        is_backing_off = self._backoff_until.get(queue, 0.0) > asyncio.get_running_loop().time()
+        return self._backpressure.capacity(queue, is_backing_off=is_backing_off)
 
     def expect(self, queue: str) -> None:
         """Count a task of this queue that is about to be passed to `take`."""
@@ -221,7 +221,7 @@ class Prefetcher:
     def _trim(self, queue: str) -> None:
         """Hand back all but the oldest waiting tasks that a refused queue may keep."""
         theirs = sorted((each for each in self._waiting if each.queue == queue), key=lambda each: each.order)
-        for each in theirs[self._backpressure.keeps(queue) :]:
+        for each in theirs[self._backpressure.kept_after_refusal(queue) :]:
             self._reject(each)
 
     def _admit_waiting(self) -> None:
