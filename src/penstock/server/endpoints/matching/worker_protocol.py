@@ -13,8 +13,8 @@ from penstock.engine.matching.query_tasks import LeasedQuery
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
 from penstock.errors import PenstockError, Reason, Unavailable
-from penstock.server.endpoints.matching.poll_requests import poll_wait_ms
 from penstock.server.endpoints.messaging import update_validation
+from penstock.server.endpoints.poll_requests import poll_wait_ms
 from penstock.server.endpoints.task_reports import (
     lease_end,
 )
