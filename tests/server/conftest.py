@@ -27,7 +27,7 @@ async def _serving(database_url: str) -> AsyncIterator[Client]:
 
 @pytest.fixture(scope="session")
 async def penstock() -> AsyncIterator[Client]:
-    """A server whose store is memory: for refusals that no store ever hears of."""
+    """A server on the memory store, for errors that never reach a store."""
     async for client in _serving("memory://"):
         yield client
 

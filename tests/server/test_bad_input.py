@@ -378,7 +378,7 @@ READ_WITHOUT_BEING_THERE = {
     "change_task_queue_limits",
     "change_budget_group",
 }
-"""A queue or a group that nobody used yet is an empty one; so a change that says nothing leaves it."""
+"""A queue or group that was never used counts as empty, and an empty change leaves it so."""
 PAUSED_WITHOUT_BEING_THERE = {"pause_task_queue", "pause_fairness_key", "pause_budget_group"}
 """What will be used later can be held back before."""
 
@@ -1210,7 +1210,7 @@ class TestReservedNames:
 
 
 class TestOtherNamespaces:
-    """A reference into another namespace is a reference to nothing: it does not even say that it is there."""
+    """A reference into another namespace is not found; the error does not reveal that it exists."""
 
     async def test_a_task_of_another_namespace_is_not_there_for_any_report(self, everywhere: Client) -> None:
         leased = await lease(everywhere, "guarded")

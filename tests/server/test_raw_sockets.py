@@ -37,7 +37,9 @@ class Wire:
         self.socket.close()
 
     def send(self, data: str | bytes) -> Wire:
-        with contextlib.suppress(ConnectionError):  # the server may refuse before it has heard everything
+        with contextlib.suppress(
+            ConnectionError
+        ):  # the server may send its error before it has read everything
             self.socket.sendall(data if isinstance(data, bytes) else data.encode())
         return self
 

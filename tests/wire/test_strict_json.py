@@ -215,7 +215,7 @@ texts: st.SearchStrategy[str] = st.one_of(
     st.lists(st.deferred(lambda: texts), max_size=3).map(lambda inner: f"[{','.join(inner)}]"),
     members.map(lambda pairs: "{" + ",".join(f'"{key}":{value}' for key, value in pairs) + "}"),
 )
-"""Texts that are JSON, or nearly; with keys said twice, wide integers, and what looks like structure in strings."""
+"""Texts that are JSON or nearly so, with repeated keys, wide integers, and structural characters in strings."""
 
 
 @given(texts, st.integers(0, 4), st.integers(0, 6), st.integers(0, 8))

@@ -30,7 +30,7 @@ async def section(scene: Cluster, kind: str = "activity", task_queue: str = "q")
 
 
 async def status(scene: Cluster, kind: str = "activity") -> str:
-    """As the queue describes itself; the list of queues says the same."""
+    """The status in the description of the queue, which the list of queues confirms."""
     described = await section(scene, kind)
     listed = (await scene.get("/api/task-queues")).expect(200)["task_queues"]
     [mine] = [queue for queue in listed if queue["name"] == "q"]
@@ -66,7 +66,7 @@ async def test_slots_that_are_all_leased_are_saturated_and_their_worker_gets_not
 
 
 async def test_workers_that_offer_no_more_slots_of_a_kind_leave_none(scene: Cluster):
-    """Who registers offers at least one; a worker that is to take nothing of a kind says so when it is heard."""
+    """A registration has at least one slot of each kind; a heartbeat can reduce that to none."""
     await scene.worker("w1")
     beat = {"worker_id": "w1", "max_concurrent_activity_tasks": 0}
     (await scene.post("/api/worker/heartbeat", beat, role="worker")).expect(200)

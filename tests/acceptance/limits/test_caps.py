@@ -148,7 +148,7 @@ async def test_a_cap_that_is_raised_lets_the_difference_go_at_once(witness: Limi
 
 
 async def test_a_worker_that_knows_of_no_cap_cannot_break_it(witness: LimitWitness):
-    """Scenario 12: caps are the servers', whatever a worker says of its slots."""
+    """Scenario 12: caps are enforced by the servers, whatever slots a worker declares."""
     await witness.limit(max_active_leases=2)
     await witness.cluster.queue_up(standing("", 20))
     greedy = await witness.worker("old", max_concurrent_activity_tasks=1000)

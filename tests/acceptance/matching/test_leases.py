@@ -14,7 +14,7 @@ LEASE = timedelta(seconds=2)
 SETTINGS = {"DW_WORKFLOW_TASK_TIMEOUT": "2", "DW_ACTIVITY_TASK_TIMEOUT": "2"}
 KINDS = ("workflow", "activity")
 GRANTED_AGAIN_WITHIN = timedelta(seconds=2)
-"""The promise: a lease that nobody renews is granted again within its time plus this, by the server's clock."""
+"""Guarantee: a lease that is not renewed is granted again within its duration plus this, by the server's clock."""
 
 
 def expiry(task: Json) -> datetime:

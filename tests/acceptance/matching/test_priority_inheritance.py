@@ -27,7 +27,7 @@ async def standing(scene: Cluster, kind: str, queue: str = "q") -> Json:
 
 
 async def start(scene: Cluster, kind: str, said: Json) -> None:
-    """A workflow, or an activity that stands alone."""
+    """A workflow, or a standalone activity."""
     (await (scene.start if kind == "workflow" else scene.start_activity)("only", **said)).expect(201)
 
 

@@ -89,7 +89,7 @@ async def test_a_time_that_is_none_is_refused(scene: Cluster, sticky_ms: object)
 
 @workflow.defn
 class Counting:
-    """Counts its signals, and says who has heard them."""
+    """Counts its signals, and returns which worker processed them."""
 
     def __init__(self) -> None:
         self.heard = 0

@@ -8,7 +8,7 @@ from tests.acceptance.cluster import Cluster, Hand, Json, open_polls
 from tests.support.patience import PATIENCE_S
 
 STALE_AFTER_S, HEARTBEAT_INTERVAL_S = 60, 20
-"""What a server says that was not given other settings."""
+"""The default settings of a server."""
 BUILDS = "/api/task-queues/q/build-ids"
 
 

@@ -50,7 +50,7 @@ async def knock(cluster: Cluster, door: str, credential: Mapping[str, str]) -> R
 
 
 async def opened(cluster: Cluster, credential: Mapping[str, str]) -> dict[str, str | None]:
-    """What each door says: None if it opens, else the reason why not."""
+    """The reason of each driver's rejection; None if it accepts the request."""
     replies = {door: await knock(cluster, door, credential) for door in DOORS}
     return {door: reply.reason if reply.status in (401, 403) else None for door, reply in replies.items()}
 

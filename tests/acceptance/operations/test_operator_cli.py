@@ -32,7 +32,7 @@ async def check(order: str) -> str:
 
 @workflow.defn(name="operated.approval")
 class Approval:
-    """Checks an order, then waits until somebody approves it."""
+    """Checks an order, then waits for approval."""
 
     def __init__(self) -> None:
         self.approved_by: str | None = None

@@ -21,7 +21,7 @@ STORES = ("sqlite", "postgres")
 
 
 def refusal(refused: LiveServer) -> tuple[int, str]:
-    """The exit code of a server that refuses to start, and what it said."""
+    """The exit code and output of a server that fails to start."""
     return refused.start(wait=False).exited(), refused.log.read_text()
 
 

@@ -59,7 +59,7 @@ async def third_time(tag: str) -> int:
 
 @activity.defn(name="beating")
 async def beating(gate: str) -> str:
-    """Heartbeats until it is told to stop, and notes that it was."""
+    """Heartbeats until it is cancelled, and records that."""
     GATES[gate].announce()
     try:
         while True:

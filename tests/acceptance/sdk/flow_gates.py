@@ -28,7 +28,7 @@ class Gate:
         await self._opened.wait()
 
     async def reached(self) -> None:
-        """Wait until somebody has come."""
+        """Wait until the gate was reached."""
         await asyncio.wait_for(self._reached.wait(), PATIENCE_S)
 
     def open(self) -> None:

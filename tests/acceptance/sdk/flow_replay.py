@@ -148,7 +148,7 @@ def _input(past: Past) -> list[Any]:
 
 
 def _same_end(replayer: Replayer, past: Past) -> None:
-    """The code, given the whole history, ends as the history says it did."""
+    """The code, replayed on the whole history, ends with the recorded outcome."""
     closing = past.closing
     commands = _replay(replayer, past, len(past.events)).commands
     said = [command for command in commands if not isinstance(command, CancelDurableOperation)]

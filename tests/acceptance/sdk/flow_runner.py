@@ -51,7 +51,7 @@ class Flows:
     task_queue: str = QUEUE
 
     def name(self, what: str) -> str:
-        """A name that nobody else has: of a workflow, a gate or a tag."""
+        """A unique name for a workflow, gate or tag."""
         return f"{what}-{next(_numbers)}"
 
     async def start(
@@ -126,7 +126,7 @@ class Flows:
         await until(told)
 
     async def closed(self, workflow_id: str) -> str:
-        """Wait until a workflow is closed, and say how."""
+        """Wait until a workflow is closed, and return its status."""
 
         async def is_closed() -> bool:
             return bool((await self.scene.describe(workflow_id))["is_terminal"])
@@ -182,5 +182,5 @@ async def flowing(cluster: Cluster, *, idle: bool = False) -> AsyncIterator[Flow
 
 
 def on_a_queue_of_its_own(flows: Flows) -> Flows:
-    """The same, on a queue where no worker waits yet."""
+    """The flows on a queue without workers."""
     return dataclasses.replace(flows, task_queue=flows.name("queue"))

@@ -26,7 +26,7 @@ class FailingChild:
 
 @workflow.defn(name="listening_child")
 class ListeningChild:
-    """Lives until it hears a word."""
+    """Runs until it gets a signal."""
 
     def __init__(self) -> None:
         self.word: str | None = None

@@ -76,7 +76,7 @@ class Turns:
 
 @workflow.defn(name="busy")
 class Busy:
-    """Hears signals while it works. What comes in the middle of a group is heard at the step after it."""
+    """Receives signals while it works. A signal during a group is processed at the step after it."""
 
     def __init__(self) -> None:
         self.heard: list[Any] = []

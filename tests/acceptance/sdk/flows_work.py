@@ -33,7 +33,7 @@ class NestedGroups:
 
 @workflow.defn(name="broken_group")
 class BrokenGroup:
-    """Two members fail; the first of them in the order of the code is what the code is told."""
+    """Two members fail; the code gets the error of the first one in the order of the code."""
 
     def run(self, ctx: Any, one: str, two: str, three: str) -> Steps:
         caught = None
@@ -51,7 +51,7 @@ class BrokenGroup:
 
 @workflow.defn(name="doomed_group")
 class DoomedGroup:
-    """Nobody catches the failure of a member."""
+    """The failure of a member is not caught."""
 
     def run(self, ctx: Any) -> Steps:
         yield [ctx.schedule_activity("echo", [1]), ctx.schedule_activity("fail", ["no"]), ctx.sleep(0)]
@@ -275,7 +275,7 @@ class Races:
 
 @workflow.defn(name="watched")
 class Watched:
-    """An activity under the clocks that it is given; the end of its time is told."""
+    """An activity with the given timeouts; returns its outcome."""
 
     def run(self, ctx: Any, activity: list[Any], clocks: dict[str, int]) -> Steps:
         name, *arguments = activity

@@ -28,7 +28,7 @@ async def flows(cluster: Cluster) -> AsyncIterator[Flows]:
 
 
 async def left_to_its_fate(flows: Flows, child: Any, policy: str) -> None:
-    """A child goes on after its parent, or not, as the policy says."""
+    """A child survives its parent or not, depending on the policy."""
     fate = FATES[policy]
     if fate is None:
         await child.signal("word", ["alone"])

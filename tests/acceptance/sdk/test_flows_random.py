@@ -39,7 +39,7 @@ async def flows(cluster: Cluster) -> AsyncIterator[Flows]:
 
 
 async def talk(handle: WorkflowHandle, dice: random.Random) -> None:
-    """Say one word after the other, one way or another, until nobody listens any more."""
+    """Send one word after the other, as signal or update, until the run is closed."""
     for number in itertools.count():
         await asyncio.sleep(BREATH_SECONDS * dice.random())
         try:

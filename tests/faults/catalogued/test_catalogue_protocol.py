@@ -112,7 +112,7 @@ async def test_f59_a_report_after_the_task_went_to_another_changes_nothing(scene
 @pytest.mark.fault("F60")
 @pytest.mark.parametrize("beyond_ms", [0, 1, 10_000])
 async def test_f60_a_heartbeat_at_the_end_of_the_lease_never_brings_it_back(beyond_ms: int):
-    """The sweeper has not come yet: the task is leased by its row, and nobody's by its clock."""
+    """The sweeper has not run yet: the row is still leased, although the lease expired."""
     scene = a_scene()
     await scene.start_activity(command=charge(heartbeat_ms=3_600_000))
     leased = await scene.take(ACTIVITY)
@@ -131,7 +131,7 @@ async def test_f60_a_heartbeat_at_the_end_of_the_lease_never_brings_it_back(beyo
     assert await scene.claim(ACTIVITY, "w2") is not None
 
 
-# --- heartbeats that overtake each other ---
+# --- heartbeats out of order ---
 
 
 @pytest.mark.fault("F61")
@@ -260,7 +260,7 @@ REASONS = {
     RunStatus.FAILED: {"run_closed", "run_already_closed", "run_not_active"},
 }
 Told = tuple[bool, str | None]
-"""Whether an act says that it brought the end about; if it was refused, why."""
+"""Whether an operation reports that it closed the run; the reason if it was rejected."""
 
 
 async def finish(scene: Scene, leased: Leased) -> Told:

@@ -44,7 +44,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Row:
-    """What the guide says of one fault: a status, and the reason of a refusal, for each kind of request."""
+    """A row of the guide: status and reason for each kind of request during one fault."""
 
     health: str
     ready: str
@@ -62,7 +62,7 @@ def table() -> dict[str, Row]:
 
 
 async def found(cluster: Cluster) -> Row:
-    """What the server says now, in the words of the table."""
+    """The current responses of the server, in the format of the table."""
     start, read, health, ready = await asyncio.gather(
         cluster.start(f"order-{next(_numbers)}", input=[LARGE]),
         cluster.get("/api/workflows/before"),

@@ -32,7 +32,7 @@ async def test_the_engine_as_it_is_breaks_no_law(seed: int) -> None:
 
 
 async def waiting_poll_and_a_start(player: Player) -> None:
-    """A worker waits before anything is there; then something comes, and all comes to rest."""
+    """A worker polls an empty queue; then a task is started and everything settles."""
     dispatcher = Dispatcher(player.ctx)
     dispatcher.start()
     poll = Poll("default", "w-default-c", "c", ACTIVITY)

@@ -33,7 +33,7 @@ class Outage:
     database: str
 
     async def execute(self, statement: str) -> None:
-        """Say something to PostgreSQL from outside the database that the server uses."""
+        """Run a statement on PostgreSQL from outside the server's database."""
         connection = await asyncpg.connect(self.postgres.server.url)
         try:
             await connection.execute(statement)
@@ -141,7 +141,7 @@ async def test_timers_fire_after_a_database_that_took_no_connections_is_back(out
 
 
 async def test_refusals_of_a_group_that_failed_speak_of_each_callers_own_task(outage: Outage):
-    """Tenants share commits; what one of them holds is never told to another."""
+    """Tenants share commits, but errors of one never reach another."""
     held = []
     for tenant in ("tenant-a", "tenant-b"):
         (await outage.cluster.post("/api/namespaces", {"name": tenant}, role="admin")).expect(201)

@@ -146,7 +146,7 @@ async def a_change_of_settings(scene: Scene) -> asyncio.Task[Reply]:
 
 
 async def a_sweep(scene: Scene) -> None:
-    """A lease that ends is taken back by the victim: the others stand still until it is frozen."""
+    """The sweeper of the victim requeues an expired lease; the other servers are stopped until the victim is frozen."""
     hand = await scene.hand()
     (await scene.there.start_activity("frozen-1", task_queue=HOT)).expect(201)
     await hand.take("activity")

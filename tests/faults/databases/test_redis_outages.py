@@ -44,7 +44,7 @@ class Scene:
         await self._cache_is("unavailable")
 
     async def _cache_is(self, status: str) -> None:
-        """Every server is ready all the time, and says in the end that its cache is so."""
+        """Every server stays ready, and finally reports this status of its cache."""
 
         async def so() -> bool:
             replies = [

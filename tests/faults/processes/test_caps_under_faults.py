@@ -353,7 +353,7 @@ async def test_without_its_redis_a_limited_line_says_unavailable_and_an_unlimite
             return section["status"], section["server_lock_required"], section["server_lock_supported"]
 
         async def both(queue: str, *said: object) -> None:
-            """Each server in turn says so."""
+            """Checked on each server."""
 
             async def so() -> bool:
                 return [await shown(queue), await shown(queue)] == [said, said]

@@ -133,7 +133,7 @@ class Claimer:
         return tasks
 
     async def claim_in_vain(self) -> None:
-        """A claim whose server dies of it, and which nobody asks about again."""
+        """A claim that kills its server, without a repeated poll."""
         with pytest.raises(Lost):
             await self._crew.once("POST", POLL, self._poll(1, 5), "worker")
 

@@ -47,7 +47,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 QUEUE = "programs"
 PROGRAMS, WORKERS, KILLS = 4, 2, 2
 ROUNDS_MAX = 200
-"""Whoever must be told more often than this goes in circles."""
+"""A run that needs more workflow tasks than this is in a loop."""
 Json = dict[str, Any]
 
 
@@ -172,7 +172,7 @@ def _retry(policy: RetrySchedule) -> Json:
 
 
 class ModelWorker:
-    """Replays, decides and reports until it is told to stop; now and then it dies with a task in its hands."""
+    """Replays, decides and reports until it is stopped; now and then it dies with a leased task."""
 
     def __init__(self, caller: Caller, name: str, dice: random.Random) -> None:
         self.name = name

@@ -30,7 +30,7 @@ TAKES_S = 0.1
 
 @dataclass
 class Evidence:
-    """Who runs what, told by the activities."""
+    """Running activities, as logged by the activities themselves."""
 
     running: int = 0
     peak: int = 0

@@ -23,7 +23,7 @@ async def greet(name: str) -> str:
 
 
 class First:
-    """Greets, naps, and says so."""
+    """Greets and sleeps."""
 
     def run(self, ctx: Any, name: str) -> Steps:
         greeting = yield ctx.schedule_activity("greet", [name])

@@ -74,7 +74,7 @@ QUERIES = {
 
 
 class Production:
-    """The namespace of the seed, on a server whose clock stands in the middle of a minute."""
+    """The namespace of the contract's example, on a server whose clock is in the middle of a minute."""
 
     def __init__(self, client: Client, ctx: EngineContext, clock: ManualClock) -> None:
         self.client = client
@@ -254,7 +254,7 @@ async def test_a_sliding_window_holds_no_more_than_allowed_in_any_sixty_seconds(
 
 
 async def test_workers_without_slots_for_a_kind_are_said_to_have_none(production: Production) -> None:
-    """Over HTTP a worker offers at least one slot of each kind, so it is told to the engine."""
+    """Set directly in the engine, because a worker offers at least one slot of each kind over HTTP."""
     await worker_registry.register(
         production.ctx, Registration("production", "w1", "plain", "python", workflow_slots=0)
     )

@@ -229,7 +229,7 @@ async def test_the_namespace_in_numbers(everywhere: Client, name: str) -> None:
 
 
 async def a_silent_namespace(client: Client, name: str) -> str:
-    """One in which nobody else does anything."""
+    """A namespace for this test alone."""
     silent = f"silent-{name}".lower()
     (await client.post("/api/namespaces", {"name": silent}, role="admin")).expect(201)
     return silent

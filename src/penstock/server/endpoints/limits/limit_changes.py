@@ -48,7 +48,7 @@ async def parse_scope_limits(ctx: EngineContext, request: ChangeScopeLimits) -> 
 async def parse_end(ctx: EngineContext, request: Expiring) -> int | None:
     """When the change expires, by the store's clock; None if it stays until the next change."""
     if request.expires_in_seconds is not None and request.ends_at is not None:
-        raise ValidationFailed({"ends_at": ["stands beside expires_in_seconds; one of them is enough"]})
+        raise ValidationFailed({"ends_at": ["cannot be combined with expires_in_seconds"]})
     if request.expires_in_seconds is not None:
         return await limit_usage.now_ms(ctx) + request.expires_in_seconds * 1_000
     if request.ends_at is None:
