@@ -94,7 +94,7 @@ class OutcomeLaw:
         self._book.checked[Law.ENDS_ONCE] += 1
         if live is not None:
             return
-        what = type(line).__name__.lower()
+        what = _verb(line)
         if line.lease_id in self._ended:
             self._find(Law.ENDS_ONCE, line, f"a lease of task {line.task_id} is {what} after it has ended")
         elif not self._clock.begins_late:
@@ -106,7 +106,7 @@ class OutcomeLaw:
         self._book.checked[Law.LATE_ANSWER] += 1
         if line.at_ms >= live.expires_at_ms:
             late = line.at_ms - live.expires_at_ms
-            what = line.how if isinstance(line, LeaseEnded) else type(line).__name__.lower()
+            what = line.how if isinstance(line, LeaseEnded) else _verb(line)
             message = f"a lease of task {line.task_id} is {what} {late} ms after it has expired"
             self._find(Law.LATE_ANSWER, line, message)
 
@@ -118,3 +118,7 @@ class OutcomeLaw:
 
     def _find(self, law: Law, line: JournalLine, message: str) -> None:
         self._book.find(LawViolation(law, message, line.at_ms, line.seq))
+
+
+def _verb(line: LeaseStarted | LeaseRenewed | LeaseEnded) -> str:
+    return type(line).__name__.removeprefix("Lease").lower()
