@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from penstock.core import identifiers
 from penstock.sdk.activities.defaults import NONE, ActivityDefaults
 from penstock.sdk.activities.definition import ActivityDefinition
 from penstock.sdk.activities.routing import checked_key
@@ -147,9 +148,17 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def by_name(kind: str, name: str) -> CallTarget:
-    if not name:
-        raise ValueError(f"The name of a {kind} must not be empty")
-    return CallTarget(kind, name)
+    return CallTarget(kind, checked_name(f"The name of {'an' if kind[0] in 'aeiou' else 'a'} {kind}", name))
+
+
+def checked_name(what: str, name: object) -> str:
+    """Return the name of a queue, a type or a build; raise `ValueError` if the server would refuse it."""
+    if not isinstance(name, str):
+        raise TypeError(f"{what} must be text, not {type(name).__name__}")
+    problem = identifiers.NAME.problem(name)
+    if problem is not None:
+        raise ValueError(f"{what} {problem}" if problem.startswith("must") else f"{what}: {problem}")
+    return name
 
 
 _PLAIN: Final = (bool, int, float, str, bytes, list, dict)

@@ -111,6 +111,7 @@ async def test_why_does_not_offer_to_wait_for_a_run_beyond_a_structural_limit(sc
     (await hand.report(task, "fail", failure=failure)).expect(200)
     found = (await scene.get("/api/workflows/order-1/why")).expect(200)
     bound = found["binding"]
+    assert bound["opens_at"] is None, "nothing to wait for"
     assert (bound["kind"], bound["max"], bound["opens_at"]) == ("structural_limit", 2_000, None)
     frees = [(each["action"], each["manual"]) for each in bound["frees"]]
     assert frees == [("fix_workflow", True), ("raise_setting", True), ("end_run", False)]

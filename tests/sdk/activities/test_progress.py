@@ -65,12 +65,14 @@ async def test_describe_history_and_debug_show_the_summary_and_the_last_heartbea
     async with Worker(own, task_queue="q", workflows=[Migration], activities=[code.copy_rows]):
         handle = await client.start_workflow(Migration.run, id="migration", task_queue="q")
         await watched.until("/heartbeat")
-        while not (told := await handle.describe()).pending_activities[0].heartbeat_details:
-            await asyncio.sleep(0.02)
         for verb in ("describe", "history", "debug"):
             shown = await command(scene, "workflow", verb, "migration")
             assert shown.exit_code == 0, shown.output
             assert "invoices of 2024" in shown.stdout, verb
+        while not (told := await handle.describe()).pending_activities[0].heartbeat_details:
+            await asyncio.sleep(0.02)
+        for verb in ("describe", "history", "debug"):
+            shown = await command(scene, "workflow", verb, "migration")
             assert '[{"row": 40}, "of 100"]' in shown.stdout, verb
         open_ = told.pending_activities[0]
         assert (open_.activity_type, open_.summary) == ("copy_rows", "invoices of 2024")

@@ -63,6 +63,16 @@ async def test_the_first_worker_sets_them_and_the_next_one_with_the_same_has_not
     assert await again.look() == []
 
 
+async def test_a_second_worker_without_a_cap_does_not_lift_the_cap_of_the_first(
+    client: Client,
+) -> None:
+    queues = [CustomQueueConfig(name="reports", priority=100, max_concurrency=None)]
+    for cap in (2, None):
+        config = AppConfig(queue_mode=QueueMode.CUSTOM, custom_queues=queues, cluster_wide_cap=cap)
+        await DeclaredCaps(client, "shop", config).send()
+    assert await in_force(client) == (None, None, 2)
+
+
 async def test_a_worker_whose_configuration_has_no_cap_leaves_the_cap_of_another_in_force(
     client: Client,
 ) -> None:

@@ -145,16 +145,17 @@ class Refused:
 
     @workflow.run
     async def run(self, how: str) -> None:
-        queue, count = ("q\t", 1) if how == "queue" else ("q", 3)
+        queue, count = "q", 3 if how == "size" else 1
+        timeout = timedelta(days=100_000) if how == "timeout" else timedelta(seconds=1)
         big = "x" * 700_000 if how == "size" else ""
         for _ in range(count):
-            workflow.start_activity(
-                "charge", big, task_queue=queue, start_to_close_timeout=timedelta(seconds=1)
-            )
+            workflow.start_activity("charge", big, task_queue=queue, start_to_close_timeout=timeout)
         await workflow.sleep(60)
 
 
-@pytest.mark.parametrize(("how", "says"), [("queue", "commands.0.queue"), ("size", "Start them in portions")])
+@pytest.mark.parametrize(
+    ("how", "says"), [("timeout", "commands.0.start_to_close_timeout"), ("size", "Start them in portions")]
+)
 async def test_a_command_that_the_server_refuses_is_logged_with_the_line_that_asked_for_it(
     client: Client, caplog: pytest.LogCaptureFixture, how: str, says: str
 ) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from penstock.cli.program import program
 from penstock.sdk import activity
 from penstock.sdk.clients.client import Client
 from penstock.sdk.clients.sync_client import SyncClient
+from penstock.sdk.connection import liveness, transport
 from penstock.sdk.connection.connect_options import ConnectOptions
 from penstock.sdk.connection.transport import HttpTransport, RequestRetries, server_urls
 from penstock.sdk.failures import ServerRefused, Unreachable
@@ -23,9 +25,11 @@ from penstock.sdk.lease import lease_clock, lease_of, leased
 from penstock.sdk.worker import Worker
 from penstock.sdk.worker.worker_api import WorkerApi
 from tests.acceptance.cluster import Cluster
+from tests.faults.deadlines import until
 from tests.sdk.connection.test_transport import FINE, HANG_UP, answer, scripted
 from tests.sdk.server_fixtures import OPERATOR, WORKER
 from tests.support.live import free_port
+from tests.support.patience import PATIENCE_S
 
 QUICK = RequestRetries(seconds=5, first_pause_s=0.001, longest_pause_s=0.01)
 TOKENS: dict[str, Any] = {"control_token": OPERATOR, "worker_token": WORKER}
@@ -51,6 +55,47 @@ async def frozen() -> AsyncIterator[str]:
     finally:
         over.set()
         serving.close()
+
+
+class FakeServer:
+    """A server that answers every request alike, or only health checks, or none. It records the requested paths."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.paths: list[str] = []
+        self.silent = self.answers_health = self.broken = False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                path = head.split(" ")[1]
+                if length := re.search(r"Content-Length: (\d+)", head):
+                    await reader.readexactly(int(length[1]))
+                self.paths.append(path)
+                if self.broken:
+                    break
+                if not self.silent or (self.answers_health and path == "/api/health"):
+                    writer.write(FINE)
+        writer.transport.abort()
+
+
+@asynccontextmanager
+async def answering() -> AsyncIterator[FakeServer]:
+    made = FakeServer()
+    serving = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    made.url = f"http://127.0.0.1:{serving.sockets[0].getsockname()[1]}"
+    try:
+        yield made
+    finally:
+        serving.close()
+
+
+@asynccontextmanager
+async def silent() -> AsyncIterator[FakeServer]:
+    async with answering() as made:
+        made.silent = True
+        yield made
 
 
 @activity.defn
@@ -150,6 +195,96 @@ class TestTheNextOne:
             made = HttpTransport([one.url, two.url], retries=QUICK)
             assert await made.control("GET", "/x", idempotent=True) == {"fine": True}
             assert (len(one.heard), len(two.heard)) == (2, 1)
+            await made.close()
+
+
+class TestAFrozenServer:
+    """It accepts connections and never answers."""
+
+    @pytest.fixture(autouse=True)
+    def short_intervals(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(liveness, "UNANSWERED_SECONDS", 0.05)
+        monkeypatch.setattr(transport, "PROBE_SECONDS", 0.5)
+
+    async def test_requests_that_may_be_sent_twice_go_to_the_next_one(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with frozen() as one, answering() as two, asyncio.timeout(PATIENCE_S):
+            made = HttpTransport([one, two.url])
+            sent = [made.control("POST", "/x", {}, idempotent=True) for _ in range(3)]
+            assert await asyncio.gather(*sent) == [{"fine": True}] * 3
+            assert made.url == two.url
+            await made.close()
+        [line] = [each.getMessage() for each in caplog.records if each.name == "penstock.client"]
+        assert line.startswith(f"{one} answers neither requests nor a health check")
+        assert line.endswith(f"Requests go to {two.url} now")
+
+    async def test_a_poll_ends_without_tasks_so_that_the_next_one_has_another_id(self) -> None:
+        async with frozen() as one, answering() as two, asyncio.timeout(PATIENCE_S):
+            made = HttpTransport([one, two.url])
+            assert await WorkerApi(made, "w", "q").poll("activity", 1, "poll-1") == []
+            assert made.url == two.url
+            assert "/worker/activity-tasks/poll" not in " ".join(two.paths)
+            await made.close()
+
+    async def test_a_request_that_may_not_be_sent_twice_keeps_waiting_and_later_ones_do_not(
+        self,
+    ) -> None:
+        async with frozen() as one, answering() as two, asyncio.timeout(PATIENCE_S):
+            made = HttpTransport([one, two.url])
+            once = asyncio.create_task(made.control("POST", "/once", {}, idempotent=False))
+            await until("another address is in use", lambda: made.url == two.url)
+            assert await made.control("POST", "/x", {}, idempotent=False) == {"fine": True}
+            assert not once.done()
+            assert "/api/once" not in two.paths
+            once.cancel()
+            await made.close()
+
+    async def test_nothing_moves_while_no_server_answers(self) -> None:
+        async with frozen() as one, frozen() as two, asyncio.timeout(PATIENCE_S):
+            made = HttpTransport([one, two])
+            asking = asyncio.create_task(made.control("GET", "/x", idempotent=True))
+            await asyncio.sleep(1.5)  # two probes fail in this time
+            assert (made.url, asking.done()) == (one, False)
+            asking.cancel()
+            await made.close()
+
+    async def test_an_address_that_was_found_frozen_is_used_if_no_other_is_left(self) -> None:
+        async with silent() as one, answering() as two, asyncio.timeout(PATIENCE_S):
+            made = HttpTransport([one.url, nobody(), two.url], retries=QUICK)
+            assert await made.control("GET", "/x", idempotent=True) == {"fine": True}
+            assert made.url == two.url
+            one.silent = False
+            two.broken = True
+            assert await made.control("GET", "/x", idempotent=True) == {"fine": True}
+            assert made.url == one.url
+            await made.close()
+
+    async def test_long_polls_of_a_healthy_server_are_not_interrupted_and_share_one_probe(self) -> None:
+        async with silent() as one, answering() as two, asyncio.timeout(PATIENCE_S):
+            one.answers_health = True
+            made = HttpTransport([one.url, two.url])
+            api = WorkerApi(made, "w", "q")
+            started_at = asyncio.get_running_loop().time()
+            polls = [asyncio.create_task(api.poll("activity", 1, f"poll-{n}")) for n in range(5)]
+            await until("it was probed ten times", lambda: one.paths.count("/api/health") >= 10)
+            took_s = asyncio.get_running_loop().time() - started_at
+            assert one.paths.count("/api/health") <= took_s / liveness.UNANSWERED_SECONDS + 1
+            assert not any(each.done() for each in polls)
+            assert one.paths.count("/api/worker/activity-tasks/poll") == len(polls)
+            assert (made.url, two.paths) == (one.url, [])
+            for each in polls:
+                each.cancel()
+            await made.close()
+
+    async def test_one_address_is_never_probed(self) -> None:
+        async with silent() as one:
+            made = HttpTransport(one.url)
+            asking = asyncio.create_task(made.control("GET", "/x", idempotent=True))
+            await until("the request arrived", lambda: one.paths)
+            await asyncio.sleep(0.3)  # several times the interval
+            assert one.paths == ["/api/x"]
+            asking.cancel()
             await made.close()
 
 

@@ -176,6 +176,22 @@ async def test_an_attempt_does_not_begin_after_the_next_one_has_completed(
     assert len(told) == 1
 
 
+async def test_a_poll_answer_that_comes_late_runs_no_code_of_a_task_that_has_completed_elsewhere(
+    client: Client, behind: Client, proxy: LateProxy
+) -> None:
+    evidence, late = Evidence(), Numbers()
+    evidence.open.set()
+    async with worker(behind, evidence, "late", late):
+        proxy.hold()
+        [handle] = await send(client)
+        await until("the answer is on its way", lambda: b'"step"' in proxy.held)
+        async with worker(client, evidence, "prompt", Numbers()):
+            assert await handle.result() == "prompt"
+        proxy.release()
+        await until("the late answer came", lambda: late.counts[names.POLLS, "activity", "tasks"])
+    assert [who for _, _, who in evidence.begun] == ["prompt"]
+
+
 async def test_workers_run_no_more_than_the_cap_while_one_is_cut_off(
     client: Client, behind: Client, proxy: LateProxy
 ) -> None:
@@ -190,8 +206,8 @@ async def test_workers_run_no_more_than_the_cap_while_one_is_cut_off(
         async with worker(client, evidence, "there", there):
             proxy.hold()
             await until("others run in their place", lambda: len(evidence.begun_by("there")) == 2)
-            assert dropped(cut_off, "activity", "running") == 2
             assert evidence.peak == 2
+            assert dropped(cut_off, "activity", "running") == 2
             evidence.open.set()
             for handle in handles:
                 await handle.result()

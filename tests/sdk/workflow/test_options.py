@@ -143,6 +143,10 @@ async def test_an_activity_that_is_past_its_good_until_times_out_and_never_runs(
         {"good_until": datetime(2026, 1, 1)},  # noqa: DTZ001 - without a time zone on purpose
         {"good_until": timedelta(0)},
         {"on_lost_lease": "retry"},
+        {"task_queue": "orders\n"},
+        {"task_queue": ""},
+        {"build_id": ".."},
+        {"summary": "x" * 401},
     ],
     ids=str,
 )
@@ -155,6 +159,48 @@ def test_an_option_that_no_server_takes_is_refused_where_the_code_says_it(option
 
     with pytest.raises(ValueError, match=next(iter(options))):
         a_run(Wrong).activate(Story().events)
+
+
+@workflow.defn
+class UsesInvalidNames:
+    """Uses names from data, and skips those that are refused."""
+
+    @workflow.run
+    async def run(self) -> list[str]:
+        problems = []
+        for call in (self._activity, self._child, self._type, self._next):
+            try:
+                await call()
+            except ValueError as error:
+                problems.append(str(error))
+        await workflow.sleep(0.001)  # records all commands so far
+        return problems
+
+    async def _activity(self) -> None:
+        await workflow.execute_activity("spend", task_queue="orders\n", start_to_close_timeout=SHORT)
+
+    async def _child(self) -> None:
+        await workflow.execute_child_workflow("Child", task_queue="..")
+
+    async def _type(self) -> None:
+        await workflow.execute_activity("spend\0", start_to_close_timeout=SHORT)
+
+    async def _next(self) -> None:
+        workflow.continue_as_new(task_queue="q" * 256)
+
+
+async def test_an_invalid_name_raises_an_error_that_code_can_catch_and_no_task_fails(
+    client: Client,
+) -> None:
+    async with Worker(client, task_queue="q", workflows=[UsesInvalidNames]):
+        problems = await client.execute_workflow(UsesInvalidNames.run, id=new_id(), task_queue="q")
+    assert [each.partition(":")[0].partition(" must")[0] for each in problems] == [
+        "task_queue",
+        "task_queue",
+        "The name of an activity",
+        "task_queue",
+    ]
+    assert "U+000A is not allowed" in problems[0]
 
 
 # ── children ────────────────────────────────────────────────────────────────────────────────────────────────

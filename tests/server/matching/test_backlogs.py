@@ -308,10 +308,10 @@ async def test_a_task_of_a_type_that_no_worker_takes_shows_everywhere(everywhere
     assert why["kind"] == "no_worker_for_type"
     queue = await described(everywhere, name)
     section = queue["admission"]["activity_tasks"]
-    assert (section["status"], section["unserved_ready_count"]) == ("no_worker_for_type", 1)
+    assert (section["status"], queue["repair"]["needs_attention"]) == ("no_worker_for_type", True)
+    assert section["unserved_ready_count"] == 1
     [route] = section["unserved"]
     assert (route["type"], route["reason"], route["message"]) == ("other.type", why["kind"], why["message"])
-    assert queue["repair"]["needs_attention"] is True
     listed = (await everywhere.get("/api/task-queues")).expect(200).json["task_queues"]
     [mine] = [each for each in listed if each["name"] == name]
     assert (mine["admission"], mine["repair"]) == (queue["admission"], queue["repair"])

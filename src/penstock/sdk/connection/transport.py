@@ -5,7 +5,7 @@ Paths start after `/api`: `/workflows/order-7`, `/worker/register`. `route` esca
 Several addresses belong to servers with one database, any of which can answer any request. Requests go to one of them
 until it fails; the next address is then tried immediately, and stays in use. A pause is made only once every address
 has failed. The rule for resending is the same for one address and for many: a request is resent if it is idempotent,
-or if no connection was made.
+or if no connection was made. A frozen server counts as failed, too; see `liveness.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import re
 import ssl as tls
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final, NotRequired, Protocol, TypedDict, Unpack
 from urllib.parse import quote, urlencode, urlsplit
@@ -23,6 +24,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from penstock import __version__
+from penstock.sdk.connection.liveness import PROBE_SECONDS, RequestAbandoned, ServerLiveness
 from penstock.sdk.connection.outage_log import OutageLog, log, sentence
 from penstock.sdk.connection.signing import SigningKey
 from penstock.sdk.failures import ServerRefused, Unreachable, refusal
@@ -76,6 +78,18 @@ class WorkOptions(TypedDict):
     """Called before each attempt."""
     answer_s: NotRequired[float | None]
     """A server that has not answered within this time has failed, and the request is resent."""
+    is_poll: NotRequired[bool]
+    """`PollAbandoned` is raised if the server is frozen, instead of resending the request to another server.
+
+    A frozen server continues the poll when it resumes, and returns the tasks that it leases to it: none may run.
+    """
+
+
+class PollAbandoned(Unreachable):
+    """The server of a poll is frozen, and another server responds.
+
+    Tasks that the frozen server leased to the poll are returned to the queue when it resumes, or their leases expire.
+    """
 
 
 class Transport(Protocol):
@@ -170,6 +184,7 @@ class _Request:
     idempotent: bool
     timeout_s: float
     on_send: Callable[[], None] | None = None
+    is_poll: bool = False
 
 
 class _Server:
@@ -241,6 +256,9 @@ class HttpTransport:
         self._servers = [_Server(each) for each in self.urls]
         self._current = self._logged_server = 0
         self._move_reason = ""
+        self._liveness: ServerLiveness | None = None
+        if len(self._servers) > 1:
+            self._liveness = ServerLiveness(len(self._servers), self._probe, self._leave)
         for server in self._servers:
             self._check(server.url, insecure)
             server.heads = {plane: self._head(server, plane) for plane in (CONTROL_PLANE, WORKER_PLANE)}
@@ -281,7 +299,7 @@ class HttpTransport:
         method = options.get("method", "POST")
         sent = None if method in ("GET", "DELETE") else body
         call = _call(method, path, WORKER_PLANE, "", sent, options["idempotent"], options.get("timeout_s"))
-        call.on_send = options.get("on_send")
+        call.on_send, call.is_poll = options.get("on_send"), options.get("is_poll", False)
         answer_s = options.get("answer_s")
         if answer_s is not None:
             call.timeout_s = min(call.timeout_s, answer_s)
@@ -290,6 +308,8 @@ class HttpTransport:
     async def close(self) -> None:
         """Close all connections. The transport cannot be used again."""
         self._closed = True
+        if self._liveness is not None:
+            self._liveness.stop()
         open_ = [each.connections for each in self._servers if each.connections is not None]
         for server in self._servers:
             server.connections = None
@@ -322,11 +342,12 @@ class HttpTransport:
         while True:
             server_index = self._current
             try:
-                body = await self._send(call, self._servers[server_index])
+                body = await self._send(call, server_index)
             except _FailedAttempt as failure:
                 ends_at = ends_at or asyncio.get_running_loop().time() + self._retries.seconds
                 failed[server_index] = str(failure.error)
-                if failure.may_have_effect and not call.idempotent:
+                is_final = failure.may_have_effect and not call.idempotent
+                if is_final or isinstance(failure.error, PollAbandoned):
                     raise failure.error from failure.error.__cause__
                 if failure.may_retry_elsewhere and self._next_server(server_index, failed):
                     continue
@@ -334,9 +355,7 @@ class HttpTransport:
                 await self._pause(failure, failed, pauses, ends_at)
                 failed = {}
             else:
-                self._outage.record_recovery(
-                    self._servers[server_index].url, asyncio.get_running_loop().time()
-                )
+                self._outage.record_recovery(self._servers[server_index].url, asyncio.get_running_loop().time())
                 self._log_move(server_index)
                 return body
 
@@ -359,9 +378,34 @@ class HttpTransport:
         Returns False if this request has tried every address since its last pause.
         """
         if self._current == server_index:
-            self._current = (server_index + 1) % len(self._servers)
+            self._current = self._server_after(server_index, failed)
             self._move_reason = failed[server_index]
         return self._current not in failed
+
+    def _server_after(self, server_index: int, failed: Mapping[int, str]) -> int:
+        """Return the next address that this request has not tried, preferring those not found frozen."""
+        count = len(self._servers)
+        others = [(server_index + step) % count for step in range(1, count + 1)]
+        untried = [each for each in others if each not in failed] or others
+        liveness = self._liveness
+        return next((each for each in untried if liveness and not liveness.is_frozen(each)), untried[0])
+
+    async def _probe(self, server_index: int) -> bool:
+        """Return whether a server responds, with any status."""
+        server = self._servers[server_index]
+        call = _call("GET", "/health", CONTROL_PLANE, "", None, True, None)
+        try:
+            connections = self._open_connections(server)
+            await connections.send(self._request(call, server), PROBE_SECONDS, again=True)
+        except (ConnectFailed, MalformedResponse, OSError, RuntimeError):
+            return False
+        return True
+
+    def _leave(self, server_index: int, other: int, problem: str) -> None:
+        """Switch from the address of a frozen server to another, unless another is in use already."""
+        if self._current == server_index:
+            self._current = self._logged_server = other
+            log.warning("%s %s. Requests go to %s now", self.urls[server_index], problem, self.urls[other])
 
     def _log_move(self, server_index: int) -> None:
         """Log once that another address is in use."""
@@ -375,13 +419,20 @@ class HttpTransport:
             return error
         return Unreachable("No server can be reached. " + " ".join(map(sentence, failed.values())))
 
-    async def _send(self, call: _Request, server: _Server) -> Json:
+    async def _send(self, call: _Request, server_index: int) -> Json:
+        server, liveness = self._servers[server_index], self._liveness
         connections = self._open_connections(server)
+        watch = None if liveness is None else partial(liveness.watch, server_index, may_move=call.idempotent)
         request = self._request(call, server)
         renewed = None if self._keys[call.plane] is None else lambda: self._request(call, server)
         try:
             response = await connections.send(
-                request, call.timeout_s, again=call.idempotent, renewed=renewed, on_send=call.on_send
+                request,
+                call.timeout_s,
+                again=call.idempotent,
+                renewed=renewed,
+                on_send=call.on_send,
+                on_wait=watch,
             )
         except (ConnectFailed, MalformedResponse, OSError) as error:
             raise self._lost(call, server, error) from None
@@ -420,6 +471,8 @@ class HttpTransport:
                 )
             for each in self._servers:
                 each.connections = None  # the event loop is gone, and its connections with it
+            if self._liveness is not None:
+                self._liveness.reset()
             self._loop = loop
         if server.connections is None:
             server.connections = HttpConnectionPool(server.url, self._ssl)
@@ -435,6 +488,8 @@ class HttpTransport:
         if made and not call.idempotent:
             text += ". The request may have had an effect: check before you repeat it"
         lost = RuntimeError(text) if self._closed else Unreachable(text)
+        if call.is_poll and isinstance(cause, RequestAbandoned):
+            lost = PollAbandoned(text)
         lost.__cause__ = cause.with_traceback(None)  # where in asyncio it failed is not useful
         hopeless = self._closed or isinstance(cause, ResponseTooLarge)
         return _FailedAttempt(
@@ -469,6 +524,8 @@ def _loss_text(url: str, cause: Exception, made: bool, timeout_s: float) -> str:
         return f"No secure connection to {url}: {_plain(cause)}. Check the certificate"
     if not made:
         return f"Cannot reach {url}: {_plain(cause)}. Does the server run (`penstock dev`) and listen there?"
+    if isinstance(cause, RequestAbandoned):
+        return f"{url} {cause}"
     if isinstance(cause, ResponseTooLarge):
         return f"The answer of {url} was not read: {cause}"
     if isinstance(cause, TimeoutError):

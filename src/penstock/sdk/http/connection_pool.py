@@ -51,21 +51,23 @@ class HttpConnectionPool:
         again: bool,
         renewed: Callable[[], bytes] | None = None,
         on_send: Callable[[], None] | None = None,
+        on_wait: Callable[[asyncio.Future[HttpResponse]], None] | None = None,
     ) -> HttpResponse:
         """Send a request and wait for its response. Raises `TimeoutError` if it takes longer.
 
         `again`: if a reused connection turns out to be closed, the request is sent once more; `renewed` makes the
-        bytes for that attempt, if the same ones must not be sent twice. `on_send` is called before each attempt.
+        bytes for that attempt, if the same ones must not be sent twice. `on_send` is called before each attempt, and
+        `on_wait` after the request is written, with the future of the response; an exception set on it ends the wait.
         """
         reused = self._idle_connection()
         if reused is not None:
             try:
-                return await self._exchange(reused, request, timeout_s, on_send)
+                return await self._exchange(reused, request, timeout_s, on_send, on_wait)
             except ConnectionLost:
                 if not again or self._closed:
                     raise
                 request = request if renewed is None else renewed()
-        return await self._exchange(await self._open(timeout_s), request, timeout_s, on_send)
+        return await self._exchange(await self._open(timeout_s), request, timeout_s, on_send, on_wait)
 
     def close(self) -> None:
         """Close all connections and refuse new ones. If the event loop is gone, so are its connections."""
@@ -78,11 +80,18 @@ class HttpConnectionPool:
             each.close()
 
     async def _exchange(
-        self, connection: HttpConnection, request: bytes, timeout_s: float, on_send: Callable[[], None] | None
+        self,
+        connection: HttpConnection,
+        request: bytes,
+        timeout_s: float,
+        on_send: Callable[[], None] | None,
+        on_wait: Callable[[asyncio.Future[HttpResponse]], None] | None,
     ) -> HttpResponse:
         if on_send is not None:
             on_send()
         response = connection.send(request)
+        if on_wait is not None:
+            on_wait(response)
         ending = self._loop.call_later(timeout_s, _too_late, response)
         try:
             return await response

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.sdk.connection.transport import Transport, route
+from penstock.sdk.connection.transport import PollAbandoned, Transport, route
 from penstock.sdk.lease import SendTime, lease_of, leased
 from penstock.sdk.worker.lease_renewal import answer_s
 
@@ -43,26 +43,31 @@ class WorkerApi:
         return await self._transport.work(path, {}, idempotent=True, method="DELETE")
 
     async def poll(self, kind: str, tasks_max: int, poll_id: str, **fields: Any) -> list[Json]:
-        """Long-poll for up to `tasks_max` tasks of a kind, `workflow` or `activity`."""
+        """Long-poll for up to `tasks_max` tasks of a kind, `workflow` or `activity`.
+
+        Returns no tasks if the poll was abandoned because its server is frozen. The next poll must have another id:
+        tasks that the frozen server leased to this one are returned when it resumes, and must not be redelivered.
+        """
         lease = self._requested_lease if kind == "activity" else {}
         body = self._poll(poll_id) | {"max_tasks": tasks_max} | lease | fields
         sending = SendTime()
-        response = await self._transport.work(
-            f"/worker/{kind}-tasks/poll", body, idempotent=True, timeout_s=POLL_SECONDS, on_send=sending
-        )
+        response = await self._send_poll(f"/worker/{kind}-tasks/poll", body, sending)
         tasks: list[Json] = response.get("tasks") or []
         return [leased(task, sending.at) for task in tasks]
 
     async def poll_query(self, poll_id: str) -> list[Json]:
         sending = SendTime()
-        response = await self._transport.work(
-            "/worker/query-tasks/poll",
-            self._poll(poll_id),
-            idempotent=True,
-            timeout_s=POLL_SECONDS,
-            on_send=sending,
-        )
+        response = await self._send_poll("/worker/query-tasks/poll", self._poll(poll_id), sending)
         return [leased(response["task"], sending.at)] if response.get("task") else []
+
+    async def _send_poll(self, path: str, body: Json, sending: SendTime) -> Json:
+        """Send a poll; the response is empty if the poll was abandoned."""
+        try:
+            return await self._transport.work(
+                path, body, idempotent=True, timeout_s=POLL_SECONDS, on_send=sending, is_poll=True
+            )
+        except PollAbandoned:
+            return {}
 
     def _poll(self, poll_id: str) -> Json:
         body: Json = {

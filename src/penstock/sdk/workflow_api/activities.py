@@ -18,7 +18,7 @@ from penstock.sdk.replay.commands import CommandKind, StepFuture
 from penstock.sdk.replay.determinism_guard import unprofiled
 from penstock.sdk.replay.runtime import Runtime, current
 from penstock.sdk.retry import RetryPolicy
-from penstock.sdk.workflow_api.options import abandon, check_options, delay_ms, one_of
+from penstock.sdk.workflow_api.options import abandon, check_options, checked_summary, delay_ms, one_of
 
 LOCAL_LASTS_MAX = timedelta(minutes=1)
 T = TypeVar("T")
@@ -277,7 +277,7 @@ def start_local_activity(
         "retry_policy": retry_policy or defaults.retry_policy or RetryPolicy(),
         "schedule_to_close_timeout": whole or LOCAL_LASTS_MAX,
         "start_to_close_timeout": start_to_close_timeout or defaults.start_to_close_timeout,
-        "summary": summary,
+        "summary": checked_summary(summary),
     }
     hint = called.result_type if result_type is None else result_type
     return runtime.start_local_activity(called.name, envelope, options, hint)

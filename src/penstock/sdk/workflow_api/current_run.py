@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
-from penstock.sdk.call_targets import UNSET, CallTarget, workflow_target
+from penstock.sdk.call_targets import UNSET, CallTarget, checked_name, workflow_target
 from penstock.sdk.converters import DEFAULT as PLAIN
 from penstock.sdk.priority import Priority, priority_fields
 from penstock.sdk.replay.commands import CommandKind
@@ -163,6 +163,7 @@ def continue_as_new(
     Raises:
         TypeError: an option that this run cannot have. The workflow task fails with it and is retried, as with any
             bug in workflow code.
+        ValueError: a name that the server would refuse. The code can catch it.
     """
     runtime = current()
     if runtime.is_read_only is not None:
@@ -183,7 +184,7 @@ def continue_as_new(
     arguments = called.arguments(arg, args)
     body: dict[str, Any] = {
         "arguments": runtime.converter.encode_arguments(arguments, f'workflow "{called.name}"'),
-        "queue": task_queue or runtime.info.task_queue,
+        "queue": checked_name("task_queue", task_queue) if task_queue else runtime.info.task_queue,
         "workflow_type": called.name,
         **whole_seconds(run_timeout_seconds=run_timeout),
         **priority_fields(priority),

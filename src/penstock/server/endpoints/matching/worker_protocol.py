@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +31,10 @@ from penstock.wire.requests import (
 )
 
 SLOTS_DEFAULT = 100
+SLOW_CLAIM_S = 1.0
+"""A claim that took longer may have been interrupted by a freeze of this process."""
+DISCONNECT_GRACE_S = 0.02
+"""How long the event loop gets to notice a disconnect before the tasks of a slow claim are sent."""
 
 
 async def register(call: OperationCall) -> Response:
@@ -132,12 +138,28 @@ async def _poll(call: OperationCall, kind: TaskKind) -> Response:
         raise error.with_details(task=None, poll_status="unavailable") from error
     if isinstance(answer, LeasedQuery):
         return update_validation.task_response(call, answer, batch=batch)
+    await _notice_disconnect(call, answer)
     outcome = answer.status.value if answer.hold is None else answer.hold.value
     call.metrics.record_poll(kind, outcome, [leased.task.level for leased in answer.leased])
     return Response(
         _poll_body(answer, whole_ms(answer.claimed_at - call.arrived_at), batch=batch),
         on_undelivered=_release_undelivered(call, answer) if answer.leased else None,
     )
+
+
+async def _notice_disconnect(call: OperationCall, answer: PollAnswer) -> None:
+    """After a slow claim, give the event loop time to notice that the worker has disconnected before tasks are sent.
+
+    A server that was frozen during a claim finds both the response to write and the disconnect to read when it
+    resumes. If it wrote first, the tasks would stay leased until their leases expire.
+    """
+    if not answer.leased or time.monotonic() - answer.claimed_at <= SLOW_CLAIM_S:
+        return
+    try:
+        await asyncio.sleep(DISCONNECT_GRACE_S)
+    except asyncio.CancelledError:
+        call.dispatcher.give_back(answer.leased)
+        raise
 
 
 def _engine_poll(call: OperationCall, request: PollTasks, kind: TaskKind) -> Poll:
