@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.statements import named, without_values
 from penstock.cli import main
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import connections
 
 FILE = "BENCH_STATEMENTS"
 
@@ -36,14 +36,14 @@ def told(path: Path, since: int = 0) -> Counter[str]:
 
 
 def _tell(teller: Teller) -> None:
-    connect = sqlite._connect
+    connect = connections.connect
 
     def connected(path: Path, synchronous: str) -> Any:
         connection = connect(path, synchronous)
         connection.set_trace_callback(teller.hear)
         return connection
 
-    sqlite._connect = connected
+    connections.connect = connected
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.processes import load_average
-from penstock.stores.sqlite.store import library_version
+from penstock.stores.sqlite.connections import library_version
 
 PACKAGES = ("penstock", "uvicorn", "uvloop", "httptools", "msgspec", "asyncpg", "aiohttp")
 

@@ -69,7 +69,7 @@ _IDLE_FRAMES = (
     ("_worker", "concurrent/futures/thread.py"),
     ("SqliteStore._next_group", "penstock/stores/sqlite/store.py"),
     ("Condition.wait", "threading.py"),
-    ("_DetectorThread._watch", "penstock/sdk/replay/watching.py"),
+    ("_DetectorThread._watch", "penstock/sdk/replay/deadlock_detector.py"),
 )
 """Innermost Python frames of threads that wait, for stacks without the frames of C."""
 _LAYERS: tuple[tuple[str, Layer], ...] = (
@@ -83,7 +83,7 @@ _LAYERS: tuple[tuple[str, Layer], ...] = (
     ("aiohttp/", Layer.HTTP),
     ("yarl/", Layer.HTTP),
     ("multidict/", Layer.HTTP),
-    ("penstock/sdk/transport.py", Layer.HTTP),
+    ("penstock/sdk/connection/transport.py", Layer.HTTP),
     ("penstock/wire/", Layer.WIRE),
     ("penstock/core/json_text.py", Layer.WIRE),
     ("penstock/core/payload_codec.py", Layer.WIRE),
@@ -106,6 +106,7 @@ _LAYERS: tuple[tuple[str, Layer], ...] = (
     ("pysqlite3/", Layer.DRIVER),
     ("penstock/sdk/replay/", Layer.REPLAY),
     ("penstock/sdk/workflow.py", Layer.REPLAY),
+    ("penstock/sdk/workflow_api/", Layer.REPLAY),
     ("penstock/sdk/activities/", Layer.TASKS),
     ("penstock/sdk/activity.py", Layer.TASKS),
     ("penstock/sdk/tasks/", Layer.TASKS),

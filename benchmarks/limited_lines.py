@@ -24,15 +24,16 @@ from penstock.core.limits.admission import (
 from penstock.core.limits.windows import Window
 from penstock.core.model import Blob, PriorityOverride, QueueId, Task, TaskKind, TaskPriority
 from penstock.core.scheduling.leases import Report
+from penstock.core.scheduling.polls import Granted, Poll, Retry
 from penstock.engine.activities import activity_reports
 from penstock.engine.context import EngineContext
 from penstock.engine.limits import admission
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import Poll
+from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.operations import namespaces
 from penstock.engine.workers import worker_registry
 from penstock.engine.workflows import starts
 from penstock.ports.store import Tx
+from tests.support.claims import leased_of
 
 GROUP = "downstream"
 SLOTS = 1_000_000
@@ -115,9 +116,9 @@ class LimitedLines:
     async def claim_from(self, queue: tuple[str, QueueId], most: int) -> list[Task]:
         name, queue_id = queue
         poll = Poll(NAMESPACE, worker_of(name), name, TaskKind.ACTIVITY, tasks_max=most)
-        [verdict] = await claim.claim(self.ctx, queue_id, [poll], FIT)
-        assert verdict.leased or verdict.look_again, f"nothing to claim on {name}: {verdict}"
-        return [leased.task for leased in verdict.leased]
+        [verdict] = await claim_tasks(self.ctx, queue_id, [poll], FIT)
+        assert isinstance(verdict, Granted | Retry), f"nothing to claim on {name}: {verdict}"
+        return [leased.task for leased in leased_of(verdict)] if isinstance(verdict, Granted) else []
 
     async def serve(self, queue: tuple[str, QueueId], batch: int, dispatches: int) -> list[Task]:
         """Claim from one queue and complete at once, claim after claim, so many tasks."""
@@ -137,7 +138,10 @@ class LimitedLines:
         assert task.lease_token is not None
         cost = ACTUAL if self._limits.counts_cost else None
         report = Report(worker_of(task.task_queue), task.lease_token)
-        await activity_reports.complete(self.ctx, NAMESPACE, task.task_id, report, Blob(""), cost)
+        done = activity_reports.completion_transaction(
+            self.ctx, NAMESPACE, task.task_id, report, Blob(""), cost
+        )
+        activity_reports.check_recorded(await self.ctx.store.transact(done.operation, key=done.key))
 
     async def refill(self, taken: Sequence[Task]) -> None:
         """Start as many tasks as were taken, in the same queues."""
@@ -163,11 +167,9 @@ async def start_one(ctx: EngineContext, queue: str, key: str = KEY) -> str:
         workflow_id=name,
         priority=TaskPriority(LEVEL, key, 1000),
     )
-    await starts.start_activity(
-        ctx,
-        request,
-        ScheduleActivity(ACTIVITY_TYPE, None, Blob(""), priority=PriorityOverride(cost=ESTIMATE)),
-    )
+    command = ScheduleActivity(ACTIVITY_TYPE, None, Blob(""), priority=PriorityOverride(cost=ESTIMATE))
+    start = starts.activity_start(ctx, request, command)
+    await ctx.store.transact(start.operation, key=start.key)
     return name
 
 

@@ -19,11 +19,11 @@ from penstock.core.limits.policies import LimitSetting
 from penstock.core.model import ActivityTimeouts, Blob, QueueId, RetrySchedule, Task, TaskKind, TaskPriority
 from penstock.core.scheduling.dispatch import WorkerFilter
 from penstock.core.scheduling.fairness import LaneState
+from penstock.core.scheduling.polls import Granted, Poll, Retry
 from penstock.engine.context import EngineContext
 from penstock.engine.limits import policies
 from penstock.engine.limits.policies import PolicyUpdate, SettingChange
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import Poll
+from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.operations import namespaces
 from penstock.engine.workers import worker_registry
 from penstock.engine.workflows import starts
@@ -33,6 +33,7 @@ from penstock.stores.postgres.store import PostgresStore
 from penstock.stores.sqlite.store import SqliteStore
 from penstock.system_clock import SystemClock, SystemEntropy
 from penstock.wakeups.local import LocalWakeups
+from tests.support.claims import leased_of
 
 NAMESPACE, QUEUE, WORKER, KEY = "default", "bench", "bench-worker", "key"
 STARTS_TOGETHER = 100
@@ -89,9 +90,9 @@ class WaitingLine:
             await register(self.ctx)
             self._given = most
         poll = Poll(NAMESPACE, WORKER, QUEUE, TaskKind.ACTIVITY, tasks_max=most)
-        [verdict] = await claim.claim(self.ctx, self._queue_id, [poll], FIT)
-        assert verdict.leased or verdict.look_again, f"nothing to claim in {self.case.name}: {verdict}"
-        return [leased.task for leased in verdict.leased]
+        [verdict] = await claim_tasks(self.ctx, self._queue_id, [poll], FIT)
+        assert isinstance(verdict, Granted | Retry), f"nothing to claim in {self.case.name}: {verdict}"
+        return [leased.task for leased in leased_of(verdict)] if isinstance(verdict, Granted) else []
 
     async def refill(self, taken: Sequence[Task]) -> None:
         """Start as many tasks as were taken, of the same keys."""
@@ -136,7 +137,8 @@ async def _start(ctx: EngineContext, key: str) -> None:
         priority=TaskPriority(LEVEL, key, 1000),
     )
     command = ScheduleActivity(ACTIVITY_TYPE, None, Blob(""), RetrySchedule(), ActivityTimeouts())
-    await starts.start_activity(ctx, request, command)
+    start = starts.activity_start(ctx, request, command)
+    await ctx.store.transact(start.operation, key=start.key)
 
 
 async def register(ctx: EngineContext) -> None:

@@ -1,4 +1,4 @@
-"""Where the examples play: on your server if one is named, else on one of their own that ends with them."""
+"""Support for the examples: a client of your server if one is configured, else of a temporary server."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _BEGAN = time.monotonic()
 
 
 def tell(line: str) -> None:
-    """One line of the story, with the seconds since it began."""
+    """Print one line with the seconds since the example started."""
     print(f"{time.monotonic() - _BEGAN:5.1f} s  {line}", flush=True)
 
 
 def fresh(name: str) -> str:
-    """An id that no earlier telling of the story has used."""
+    """Return an id that no earlier run of the example has used."""
     return f"{name}-{secrets.token_hex(3)}"
 
 
 @contextlib.asynccontextmanager
 async def stage() -> AsyncIterator[Client]:
-    """A client of the server that DURABLE_WORKFLOW_SERVER_URL names, or of a new one in a temporary directory."""
-    logging.basicConfig(level=logging.ERROR)  # the story is told by `tell`; workers stay quiet
+    """Connect to the server in DURABLE_WORKFLOW_SERVER_URL, or to a new one in a temporary directory."""
+    logging.basicConfig(level=logging.ERROR)  # `tell` prints the output of the example; workers stay quiet
     with contextlib.ExitStack() as stack:
         if not os.environ.get("DURABLE_WORKFLOW_SERVER_URL"):
             tell("No server is named, so one of our own starts.")
@@ -46,7 +46,7 @@ async def stage() -> AsyncIterator[Client]:
 
 
 def _point_at(url: str, token: str) -> None:
-    """From here on, clients and apps of this process find this server, whatever they were told before."""
+    """Make clients and apps of this process use this server."""
     for name in [name for name in os.environ if name.startswith(("DURABLE_WORKFLOW_", "PENSTOCK_PROFILE"))]:
         del os.environ[name]
     os.environ |= {
@@ -58,7 +58,7 @@ def _point_at(url: str, token: str) -> None:
 
 @contextlib.contextmanager
 def own_server() -> Iterator[tuple[str, str]]:
-    """`penstock dev` on a free port, with an empty database. It is stopped, and its data removed, at the end."""
+    """Run `penstock dev` on a free port with an empty database. It is stopped and its data removed at the end."""
     with tempfile.TemporaryDirectory(prefix="penstock-example-") as directory:
         port, log = _free_port(), Path(directory, "server.log")
         command = [sys.executable, "-m", "penstock", "dev", "--data-dir", directory, "--port", str(port)]

@@ -1,11 +1,11 @@
 """App-style tasks: functions that are sent to a worker, without a workflow around them.
 
-For those who come from Celery, Procrastinate or horsies: an app, a decorator, `send`. Underneath it is what everything
-else is, too: durable, retried, limited and explained by the same server.
+For users of Celery, Procrastinate or horsies: an app, a decorator, `send`. Tasks are as durable, retried, limited and
+explained as everything else on the server.
 
     python examples/app_tasks.py
 
-Worker and senders share a process here. To have them apart, with the two variables set that `penstock dev` prints:
+Worker and senders share a process here. To separate them, with the two variables set that `penstock dev` prints:
 
     cd examples && penstock worker app_tasks:app
 """
@@ -30,7 +30,7 @@ async def add(a: int, b: int) -> int:
 
 @app.task(retry=RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=4))
 def post(letter: str) -> str:
-    """A plain function runs in a thread. The post office is closed at first."""
+    """A sync function runs in a thread. The post office is closed at first."""
     attempt = activity.info().attempt
     if attempt < 3:
         raise ConnectionError(f"the post office is closed (attempt {attempt})")
@@ -40,7 +40,7 @@ def post(letter: str) -> str:
 
 @app.task(runs_in="process")
 def count_primes(below: int) -> int:
-    """Work that keeps a core busy runs in a process of its own."""
+    """CPU-bound work runs in a process of its own."""
     return sum(all(number % divisor for divisor in range(2, number)) for number in range(2, below))
 
 
@@ -51,7 +51,7 @@ async def send_to(name: str) -> None:
 
 @app.task(queue=asleep, good_until=timedelta(seconds=0.3))
 async def breaking_news(text: str) -> str:
-    """Yesterday's news is not worth sending. Nobody works on this queue."""
+    """Yesterday's news is not worth sending. No worker serves this queue."""
     return text
 
 

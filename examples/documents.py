@@ -65,12 +65,12 @@ async def split(document: str) -> list[Page]:
 
 
 def handle_for(text: str) -> str:
-    """Long pages are worth the careful model."""
+    """Long pages go to the careful model."""
     return "careful" if len(text) > 60 else "quick"
 
 
 class Model:
-    """The model of this worker process: here nothing but a way to count. No network is used."""
+    """The model of this worker process: it only counts. No network is used."""
 
     running = asked = 0
 
@@ -109,7 +109,7 @@ DOCUMENT = "\n\n".join(
 
 @contextlib.contextmanager
 def workers() -> Iterator[None]:
-    """The three worker processes, which end with the story. What they log is kept from it."""
+    """The three worker processes. They stop with the example, and their logs are not shown."""
     with tempfile.TemporaryFile() as log, contextlib.ExitStack() as ending, contextlib.ExitStack() as told:
         for queue, profile, scope in WORKERS:
             command = [sys.executable, "-m", "penstock", "worker", "documents:app", "--config", str(FILE)]

@@ -1,9 +1,8 @@
-"""Every minute, for ever: a loop that continues as new, so that its history never grows long.
+"""Every minute, forever: a loop that continues as new, so that its history stays short.
 
-A workflow reads a meter at fixed moments. A history that grew with every reading would be slow to replay after
-years, so after a few readings the run ends and another begins where it stopped, under the same workflow id. The
-worker is stopped in the middle and another one goes on; no moment is skipped. A signal ends it. (The minute is half a
-second here.)
+A workflow reads a meter at fixed times. A history that grew with every reading would be slow to replay after years,
+so after a few readings the run ends and a new one continues under the same workflow id. The worker is stopped in the
+middle and another one takes over; no reading is skipped. A signal ends it. (The minute is half a second here.)
 
     python examples/every_minute.py
 """
@@ -25,7 +24,7 @@ READINGS_PER_RUN = 3
 
 @dataclass
 class Meter:
-    """All that one run hands to the next."""
+    """The state that one run passes to the next."""
 
     name: str
     due: datetime | None = None
@@ -64,7 +63,7 @@ class EveryMinute:
         workflow.continue_as_new(meter)
 
     async def wait_until(self, meter: Meter) -> None:
-        """Sleep until the next moment. It is counted from the last moment, not from now: nothing drifts."""
+        """Sleep until the next reading. It is counted from the last one, not from now, so that nothing drifts."""
         meter.due = (meter.due or workflow.now()) + MINUTE
         left = max(meter.due - workflow.now(), timedelta(0))
         try:

@@ -1,8 +1,7 @@
-"""Human approval: a workflow asks a person, reminds them, and goes on without them when the time is over.
+"""Human approval: a workflow waits for a person, sends a reminder, and continues without them after a timeout.
 
-Three claims for expenses wait for their manager. One is approved, one is declined, one is forgotten: it is
-reminded of once and then closed by its timer. Waiting costs nothing but a row: it may take seconds, as here, or
-months.
+Three expense claims wait for their manager. One is approved, one is declined, one is forgotten: a reminder is sent
+once, and then a timer closes it. Waiting costs nothing but a row: it may take seconds, as here, or months.
 
     python examples/human_approval.py
 """
@@ -20,7 +19,7 @@ from penstock import Worker, activity, workflow
 QUEUE = "approvals"
 REMIND_AFTER = timedelta(seconds=0.6)
 CLOSE_AFTER = timedelta(seconds=0.6)
-"""After the reminder. Say days here, and nothing else changes."""
+"""After the reminder. Use days here, and nothing else changes."""
 
 
 @dataclass
@@ -55,7 +54,7 @@ class Approval:
 
     @workflow.signal
     def decide(self, decision: Decision) -> None:
-        """Only the first word counts."""
+        """Only the first decision counts."""
         self.decision = self.decision or decision
 
     @workflow.query

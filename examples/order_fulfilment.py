@@ -1,7 +1,7 @@
-"""Order fulfilment: several services are asked in turn, and what was done is undone when a later one says no.
+"""Order fulfilment: several services are called in turn, and completed steps are undone when a later one fails.
 
-This is a saga. Every step that succeeds leaves behind how to undo it. When the carrier refuses an order for good,
-the steps are undone in reverse, and each undoing is as durable as the doing: it is tried again until it succeeds.
+This is a saga. Every step that succeeds records its compensation. When the carrier refuses an order for good, the
+compensations run in reverse order, and each is as durable as the step itself: it is retried until it succeeds.
 
     python examples/order_fulfilment.py
 """
@@ -29,8 +29,8 @@ class Order:
     address: str
 
 
-# The services, as activities. They may fail, so they may run more than once: each one is given the order's id, by
-# which a real service would know that it has seen the request before.
+# The services, as activities. They may fail and therefore run more than once: each receives the order's id, by
+# which a real service would recognise a repeated request.
 
 
 @activity.defn
@@ -77,7 +77,7 @@ AGAIN_SOON = RetryPolicy(initial_interval=timedelta(milliseconds=200))
 
 @workflow.defn
 class Fulfilment:
-    """Reserve, charge, ship. What was done is undone, last first, if the order cannot be shipped."""
+    """Reserve, charge, ship. Completed steps are undone, last first, if the order cannot be shipped."""
 
     @workflow.run
     async def run(self, order: Order) -> str:

@@ -1,8 +1,8 @@
-"""Multi-tenant fan-out: one tenant brings a mountain of work, and the small ones do not wait behind it.
+"""Multi-tenant fan-out: one tenant has a large backlog, and the small ones do not wait behind it.
 
-Three tenants share one queue and one worker. The biggest comes first, with more than the others together. Each
-tenant's workflow says whose work it is (the fairness key) and how much of the queue was promised (the weight); the
-activities that it fans out to inherit both. While all three have work waiting, the queue hands out 2 : 1 : 1.
+Three tenants share one queue and one worker. The biggest comes first, with more work than the others together. Each
+tenant's workflow sets a fairness key (whose work it is) and a weight (its share of the queue); the activities that it
+fans out to inherit both. While all three have work waiting, the queue dispatches 2 : 1 : 1.
 
     python examples/tenants.py
 """
@@ -19,7 +19,7 @@ from _stage import fresh, stage, tell
 from penstock import Client, Priority, Worker, WorkflowHandle, activity, workflow
 
 DESK, PRESS = "tenants", "tenants-press"
-"""The queue of the workflows, and the queue on which all pages of all tenants wait."""
+"""The queue of the workflows, and the queue of all pages of all tenants."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Tenant:
 
 TENANTS = [Tenant("whale", 60, 2), Tenant("bakery", 10, 1), Tenant("florist", 10, 1)]
 ALL_WAIT = 40
-"""So many pages are printed while every tenant has some left: 20 + 10 + 10."""
+"""Number of pages printed while every tenant has some left: 20 + 10 + 10."""
 
 printed: list[str] = []
 
@@ -45,7 +45,7 @@ async def print_page(tenant: str, page: int) -> str:
 
 @workflow.defn
 class PrintAll:
-    """Fans out: all pages wait in the queue at once, and the workflow waits for all of them."""
+    """Fans out: all pages are queued at once, and the workflow waits for all of them."""
 
     @workflow.run
     async def run(self, tenant: Tenant) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -30,6 +31,9 @@ def pytest_configure() -> None:
     """Give the tests a home they may enter: database clients look there for keys and fail if they may not."""
     if not os.access(Path("~").expanduser(), os.X_OK):
         os.environ["HOME"] = tempfile.gettempdir()
+    # Shells start background jobs with SIGINT ignored, and children inherit that; tests send it to theirs.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> list[str]:

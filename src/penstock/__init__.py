@@ -1,7 +1,7 @@
 """Penstock: durable workflows and task queues in which every limit is true at every instant.
 
-The names below are loaded when they are used, so that a program which wants a version or a command line does not load
-the SDK. `penstock.workflow`, `penstock.activity`, `penstock.client`, `penstock.worker`, `penstock.failures` and
+Names are imported lazily, so that a program that needs only the version or the command line does not load the SDK.
+`penstock.workflow`, `penstock.activity`, `penstock.client`, `penstock.worker`, `penstock.failures` and
 `penstock.testing` are modules.
 """
 

@@ -1,6 +1,6 @@
-"""What activities are written with: `from penstock import activity`, or `import penstock.activity`.
+"""Public module for activity code: `from penstock import activity`, or `import penstock.activity`.
 
-The module object is `penstock.sdk.activity` itself, under its public name.
+The module object is `penstock.sdk.activity` itself.
 """
 
 import sys

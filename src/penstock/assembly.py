@@ -59,9 +59,12 @@ from penstock.stores import archive
 from penstock.stores.group_commit import CommitHook, no_hook
 from penstock.stores.memory import MemoryStore
 from penstock.stores.migrations import registry
-from penstock.stores.postgres import batched_queries
+from penstock.stores.postgres import batched_queries, startup
+from penstock.stores.postgres import schema as postgres_schema
 from penstock.stores.postgres import store as postgres
 from penstock.stores.sql.catalogue import Dialect
+from penstock.stores.sqlite import connections as sqlite_connections
+from penstock.stores.sqlite import schema as sqlite_schema
 from penstock.stores.sqlite import store as sqlite
 from penstock.system_clock import SystemClock, SystemEntropy
 from penstock.wakeups.local import LocalWakeups
@@ -193,7 +196,7 @@ async def _open_store(
         case StoreKind.MEMORY:
             return MemoryStore(clock, wakeups, journals=settings.journal)
         case StoreKind.POSTGRES:
-            await postgres.wait_until_writable(_postgres_url(settings), policy.wait_s)
+            await startup.wait_until_writable(_postgres_url(settings), policy.wait_s)
             return await postgres.PostgresStore.open(
                 _postgres_url(settings),
                 wakeups,
@@ -421,12 +424,12 @@ def _shown(host: str) -> str:
 
 
 def _check_sqlite(settings: Settings) -> None:
-    version = tuple(int(part) for part in sqlite.library_version().split("."))
+    version = tuple(int(part) for part in sqlite_connections.library_version().split("."))
     if settings.store.kind is StoreKind.SQLITE and (3, 7, 0) <= version < (3, 51, 3):
         log.warning(
             "this SQLite has the WAL-reset bug; it cannot strike here, because one connection alone writes and "
             "checkpoints. Do not open the file for writing with other programs.",
-            sqlite=sqlite.library_version(),
+            sqlite=sqlite_connections.library_version(),
         )
 
 
@@ -486,10 +489,10 @@ def migrate(settings: Settings) -> Migrated:
     kind = settings.store.kind
     applied: list[int] = []
     if kind is StoreKind.POSTGRES:
-        applied = asyncio.run(postgres.migrate(_postgres_url(settings)))
+        applied = asyncio.run(postgres_schema.migrate(_postgres_url(settings)))
     elif settings.store.path is not None:
-        with sqlite.exclusive(settings.store.path):
-            applied = sqlite.prepare(settings.store.path)
+        with sqlite_schema.exclusive(settings.store.path):
+            applied = sqlite_schema.prepare(settings.store.path)
     return Migrated(kind.value, tuple(applied), len(_known(kind)))
 
 
@@ -498,9 +501,9 @@ def schema_status(settings: Settings) -> SchemaStatus:
     known = _known(kind)
     missing = known
     if kind is StoreKind.POSTGRES:
-        missing = asyncio.run(postgres.missing_migrations(_postgres_url(settings)))
+        missing = asyncio.run(postgres_schema.missing_migrations(_postgres_url(settings)))
     elif settings.store.path is not None and settings.store.path.exists():
-        missing = registry.pending(known, sqlite.applied_migrations(settings.store.path))
+        missing = registry.pending(known, sqlite_schema.applied_migrations(settings.store.path))
     return SchemaStatus(kind.value, len(known) - len(missing), len(known), not missing)
 
 
@@ -520,7 +523,7 @@ def backup(settings: Settings, path: Path) -> BackedUp:
         raise ConfigurationError(
             f"There is no database at {settings.store.path}. Name it with DW_DATABASE_URL, or start a server first."
         )
-    sqlite.backup(settings.store.path, path)
+    sqlite_schema.backup(settings.store.path, path)
     return BackedUp(str(path), path.stat().st_size)
 
 

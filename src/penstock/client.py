@@ -1,4 +1,4 @@
-"""Clients: start workflows and activities, find them, talk to them. `from penstock.client import Client`."""
+"""Public module for clients: `from penstock.client import Client`."""
 
 from penstock.sdk.clients.batch_operations import BatchPreview, BatchResult
 from penstock.sdk.clients.client import Client

@@ -1,7 +1,7 @@
 """Every error a caller can catch, each with its stable `reason`.
 
 Reasons are API: they are added freely and never renamed. An error knows nothing of HTTP; the table from
-reason to status lives in `server/problems.py`, and a house test keeps it complete.
+reason to status lives in `server/problems.py`, and a test keeps it complete.
 """
 
 from __future__ import annotations
@@ -173,15 +173,15 @@ class PenstockError(Exception):
         return f"{self.message} [{self.reason}]"
 
     def with_details(self, **more: Any) -> Self:
-        """The same refusal told to one caller, with facts about that caller's request.
+        """A copy with details about one caller's request.
 
-        Several callers may be refused for one cause; what is said to one of them must not reach the others.
+        One error may be raised to several callers; details of one request must not reach the others.
         """
-        told = self.__class__.__new__(self.__class__)
-        Exception.__init__(told, self.message)
-        told.reason, told.message = self.reason, self.message
-        told.details = {**more, **self.details}
-        return told
+        copy = self.__class__.__new__(self.__class__)
+        Exception.__init__(copy, self.message)
+        copy.reason, copy.message = self.reason, self.message
+        copy.details = {**more, **self.details}
+        return copy
 
 
 class InvalidInput(PenstockError):
@@ -198,11 +198,11 @@ class ValidationFailed(InvalidInput):
 
 
 class Unauthenticated(PenstockError):
-    """No credential that we know. Nothing is said about what exists."""
+    """The credential is missing or unknown. The message reveals nothing about what exists."""
 
 
 class Forbidden(PenstockError):
-    """A known credential whose role does not open this route."""
+    """The credential's role does not allow this operation."""
 
 
 class NotFound(PenstockError):
@@ -221,7 +221,7 @@ class LeaseLost(Conflict):
 
 
 class Exhausted(PenstockError):
-    """A bounded queue or a rate is full now. Wait as told, then try again."""
+    """A bounded queue or a rate limit is exhausted. Wait as long as the details say, then retry."""
 
 
 class Unavailable(PenstockError):
@@ -229,14 +229,14 @@ class Unavailable(PenstockError):
 
 
 class ConfigurationError(PenstockError):
-    """The configuration refuses to start; the message names the setting and what would be right."""
+    """The configuration is invalid; the message names the setting and a valid value."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(Reason.CONFIGURATION_INVALID, message, **details)
 
 
 class MultipleValidationErrors(ConfigurationError):
-    """Several things are wrong with one configuration; `errors` has each of them."""
+    """A configuration has several problems; `errors` lists them."""
 
     def __init__(self, what: str, errors: Sequence[ConfigurationError]) -> None:
         self.what, self.errors = what, list(errors)

@@ -1,7 +1,7 @@
-"""Every error that code of an application can catch, in one place: `from penstock.failures import …`.
+"""Public module with every error that applications can catch: `from penstock.failures import ...`.
 
-`penstock docs errors` prints the reference page of this module. What a server refuses has a stable `reason`, by which
-programs tell refusals apart; the reasons are on a page of their own.
+`penstock docs errors` prints the reference page of this module. Refusals of a server have a stable `reason`, by which
+programs distinguish them; the reasons have their own page.
 """
 
 from penstock.dispatch.problems import DispatchConfigError
@@ -9,50 +9,10 @@ from penstock.errors import (
     ConfigurationError,
     MultipleValidationErrors,
 )
+from penstock.sdk import failures as sdk_failures
 from penstock.sdk.activities.routing import RoutingKeyError
 from penstock.sdk.connection.connect_options import ProfileError
-from penstock.sdk.failures import (
-    ActivityError,
-    ActivityFailureError,
-    ActivityNotFoundError,
-    ActivityThrottled,
-    ApplicationError,
-    Busy,
-    CancelledError,
-    ChildWorkflowError,
-    ConversionError,
-    FailureError,
-    InvalidRequest,
-    LeaseLost,
-    NamespaceNotFoundError,
-    PayloadTooLarge,
-    PermissionDenied,
-    QueryFailed,
-    QueryRejected,
-    RequestIdConflictError,
-    RetryState,
-    SdkError,
-    ServerRefused,
-    ServerUnavailable,
-    SignalRefused,
-    TerminatedError,
-    TimeoutError,  # noqa: A004
-    Unauthorized,
-    Unreachable,
-    UpdateFailedError,
-    UpdateRejectedError,
-    WorkerNotRegistered,
-    WorkflowAlreadyStartedError,
-    WorkflowClosedError,
-    WorkflowContinuedAsNewError,
-    WorkflowFailureError,
-    WorkflowNotFoundError,
-    error_from,
-    failure_fields,
-    failure_of,
-    is_cancelled_exception,
-    refusal,
-)
+from penstock.sdk.failures import *  # noqa: F403 - the errors of the SDK
 from penstock.sdk.replay.errors import (
     DeterminismViolationError,
     NonDeterminismError,
@@ -73,63 +33,24 @@ from penstock.sdk.worker.registry import UnknownWorkflowTypeError
 from penstock.sdk.workflows.definitions import DefinitionError
 
 __all__ = [
-    "ActivityError",
-    "ActivityFailureError",
-    "ActivityNotFoundError",
-    "ActivityThrottled",
-    "ApplicationError",
-    "Busy",
-    "CancelledError",
-    "ChildWorkflowError",
     "ConfigurationError",
-    "ConversionError",
     "DefinitionError",
     "DeterminismViolationError",
     "DispatchConfigError",
-    "FailureError",
-    "InvalidRequest",
-    "LeaseLost",
     "MultipleValidationErrors",
-    "NamespaceNotFoundError",
     "NonDeterminismError",
     "NotInWorkflowError",
-    "PayloadTooLarge",
-    "PermissionDenied",
     "ProfileError",
-    "QueryFailed",
-    "QueryRejected",
     "ReadOnlyError",
-    "RequestIdConflictError",
-    "RetryState",
     "RoutingKeyError",
-    "SdkError",
-    "ServerRefused",
-    "ServerUnavailable",
-    "SignalRefused",
     "TaskCancelled",
     "TaskError",
     "TaskExpired",
     "TaskFailed",
     "TaskStuckError",
     "TaskTimedOut",
-    "TerminatedError",
-    "TimeoutError",
-    "Unauthorized",
     "UnknownQueueError",
     "UnknownWorkflowTypeError",
-    "Unreachable",
-    "UpdateFailedError",
-    "UpdateRejectedError",
-    "WorkerNotRegistered",
-    "WorkflowAlreadyStartedError",
-    "WorkflowClosedError",
-    "WorkflowContinuedAsNewError",
-    "WorkflowFailureError",
-    "WorkflowNotFoundError",
     "WorkflowTaskError",
-    "error_from",
-    "failure_fields",
-    "failure_of",
-    "is_cancelled_exception",
-    "refusal",
 ]
+__all__ += sdk_failures.__all__

@@ -1,4 +1,4 @@
-"""The collector of cycles while a process serves: what start-up made is not looked at again."""
+"""Garbage collector tuning for a serving process: the startup heap is frozen."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 YOUNG_THRESHOLD = 10_000
-"""So many more objects than before make a look worth while. Requests leave few cycles behind, and many objects."""
+"""Threshold of the youngest generation: requests allocate many objects and leave few cycles."""
 
 
 @contextmanager
 def frozen_startup_heap() -> Iterator[None]:
-    """Keep what lives now out of every look, and look less often; afterwards, all and as often as before.
+    """Exclude all objects that exist now from collections, and collect less often, while the block runs.
 
-    For whoever owns the process: what the program itself kept out is looked at again afterwards, too. A collector that
-    was turned off, or told to look less often still, stays as it is.
+    Only for the owner of the process: `gc.unfreeze` at the end also releases objects that the program froze itself. A
+    collector that is disabled, or has a higher threshold, is left alone.
     """
     young, *older = gc.get_threshold()
     if not young or not gc.isenabled():
         yield
         return
-    gc.collect()  # what is dead by now would never be found
+    gc.collect()  # garbage would be frozen, too
     gc.freeze()
     gc.set_threshold(max(young, YOUNG_THRESHOLD), *older)
     try:

@@ -1,4 +1,4 @@
-"""The real clock and the real dice, for those who are handed them."""
+"""The system's clock and random numbers, as implementations of the ports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class SystemClock:
 
 
 class SystemEntropy:
-    """Ids that sort by time, also within one millisecond of one process; tokens that nobody can guess."""
+    """Ids that sort by time, also within one millisecond of a process; unguessable tokens."""
 
     def __init__(self) -> None:
         self._last_ms = 0

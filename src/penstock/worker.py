@@ -1,4 +1,4 @@
-"""Workers: take tasks from queues and run them. `from penstock.worker import Worker`."""
+"""Public module for workers: `from penstock.worker import Worker`."""
 
 from penstock.sdk.replay.replayer import Replayer
 from penstock.sdk.worker import Worker, WorkerMetrics, run_until_signalled, run_worker

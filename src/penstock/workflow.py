@@ -1,6 +1,6 @@
-"""What workflow code is written with: `from penstock import workflow`, or `import penstock.workflow`.
+"""Public module for workflow code: `from penstock import workflow`, or `import penstock.workflow`.
 
-The module object is `penstock.sdk.workflow` itself, under its public name.
+The module object is `penstock.sdk.workflow` itself.
 """
 
 import sys

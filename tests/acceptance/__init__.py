@@ -1,1 +1,1 @@
-"""The whole thing, from outside: real processes, real sockets, one suite for every topology."""
+"""Black-box tests: real processes and sockets, one suite for every topology."""

@@ -1,4 +1,4 @@
-"""A cluster as its callers see it: one API, whichever server answers."""
+"""A cluster as its clients see it: one API, served by any of the servers."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ SLOTS = {"max_concurrent_workflow_tasks": 100_000, "max_concurrent_activity_task
 any_or_named_types = pytest.mark.parametrize(
     "types", [{}, {"supported_activity_types": ["greet", "paint", "print"]}], ids=["any-type", "named-types"]
 )
-"""A worker that names its types is served by other questions to the store than one that takes them all."""
+"""Workers that register types are matched by other queries than workers that take all types."""
 _addresses = itertools.count(1)
 _started = itertools.count(1)
 
 
 def stranger() -> dict[str, str]:
-    """The header of a caller from an address of its own, so that failed logins of others do not count."""
+    """A header with a client address of its own, so that failed logins of other tests do not count."""
     number = next(_addresses)
     return {"X-Forwarded-For": f"10.{number // 65536 % 256}.{number // 256 % 256}.{number % 256}"}
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back."""
+    """An HTTP response."""
 
     status: int
     body: Any
@@ -51,7 +51,7 @@ class Reply:
         return self.body.get("reason") if isinstance(self.body, dict) else None
 
     def expect(self, status: int, reason: str | None = None) -> Reply:
-        """This reply, if it is the expected one; else a failure that shows it whole."""
+        """This reply if it has the expected status; fails with the whole reply otherwise."""
         assert (self.status, self.reason) == (status, reason), f"{self.status} {self.body}"
         return self
 
@@ -78,7 +78,7 @@ class Cluster:
         return self.servers[-1]
 
     def at(self, namespace: str | None) -> Cluster:
-        """The same cluster, asked within a namespace."""
+        """The cluster with another namespace."""
         return dataclasses.replace(self, namespace=namespace)
 
     async def ask(
@@ -92,7 +92,7 @@ class Cluster:
         raw: bytes | None = None,
         server: LiveServer | None = None,
     ) -> Reply:
-        """Send one request. `more` adds headers, or takes away those whose value is None."""
+        """Send one request. `more` adds headers, or removes those whose value is None."""
         asked = self.servers[next(self._turns) % len(self.servers)] if server is None else server
         sent: dict[str, str | None] = dict(headers(role, self.namespace) if role else {})
         data = raw if raw is not None else None if body is None else json.dumps(body).encode()
@@ -118,7 +118,7 @@ class Cluster:
         return await self.ask("POST", path, body, **how)
 
     async def start(self, workflow_id: str, workflow_type: str = "greeter", **fields: Any) -> Reply:
-        """Start a workflow on the queue `q`, unless told otherwise."""
+        """Start a workflow, on the queue `q` by default."""
         how = {name: fields.pop(name) for name in ("more", "server") if name in fields}
         asked = {"workflow_id": workflow_id, "workflow_type": workflow_type, "task_queue": "q"} | fields
         return await self.post("/api/workflows", asked, **how)
@@ -131,7 +131,7 @@ class Cluster:
     async def queue_up(
         self, standings: Sequence[Json], task_queue: str = "q", at_once: int = TASKS_PER_REQUEST_MAX
     ) -> None:
-        """Start a standalone activity for each standing; ids tell the key and the order.
+        """Start a standalone activity for each priority; ids contain the key and the order.
 
         Those of one request start together, so where their order counts they are sent one by one.
         """
@@ -162,14 +162,14 @@ class Cluster:
         return found
 
     async def line(self, task_queue: str = "q", kind: str = "activity") -> Json:
-        """What a queue says of its tasks of one kind."""
+        """The description of a queue's tasks of one kind."""
         stats = (await self.get(f"/api/task-queues/{task_queue}")).expect(200)["stats"]
         found = stats[f"{kind}_tasks"]
         assert isinstance(found, dict)
         return found
 
     async def worker(self, worker_id: str, task_queue: str = "q", **fields: Any) -> Hand:
-        """A registered worker; it has slots enough, unless they are given."""
+        """A registered worker, with enough slots by default."""
         body = {"worker_id": worker_id, "task_queue": task_queue, "runtime": "python"} | SLOTS | fields
         (await self.post("/api/worker/register", body, role="worker")).expect(201)
         return Hand(self, worker_id, task_queue)
@@ -198,7 +198,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Hand:
-    """A worker process, played by hand."""
+    """A worker that the test drives step by step."""
 
     cluster: Cluster
     worker_id: str
@@ -211,22 +211,25 @@ class Hand:
         return await self.cluster.post(f"/api/worker/{kind}-tasks/poll", body | fields, role="worker", **how)
 
     async def take(self, kind: str = "workflow", timeout: int = 30, **fields: Any) -> Json:
-        """The next task, waiting for it."""
-        reply = (await self.poll(kind, timeout, **fields)).expect(200)
+        """The next task, waiting for it. On a busy machine a claim may come back late: `unavailable`, poll again."""
+        async with asyncio.timeout(PATIENCE_S):
+            reply = (await self.poll(kind, timeout, **fields)).expect(200)
+            while reply["poll_status"] == "unavailable":
+                reply = (await self.poll(kind, timeout, **fields)).expect(200)
         assert reply["poll_status"] == "leased", reply.body
         task = reply["task"]
         assert isinstance(task, dict)
         return task
 
     async def drain(self, count: int, at_once: int = TASKS_PER_REQUEST_MAX, **fields: Any) -> list[Json]:
-        """The next activity tasks in the order in which they are handed out; all stay in this worker's hands."""
+        """The next activity tasks in dispatch order; all stay leased to this worker."""
         taken: list[Json] = []
         while len(taken) < count:
             taken += await self.some(min(at_once, count - len(taken)), **fields)
         return taken
 
     async def some(self, most: int, timeout: int = 30, **fields: Any) -> list[Json]:
-        """What one poll for several activity tasks brings, waiting for the first."""
+        """The activity tasks of one poll, which waits for the first."""
         reply = (await self.poll("activity", timeout, max_tasks=most, **fields)).expect(200)
         assert reply["poll_status"] == "leased", reply.body
         tasks = reply["tasks"]
@@ -238,7 +241,7 @@ class Hand:
         await self.report_all(tasks, "complete", result=None)
 
     async def report_all(self, tasks: Sequence[Json], action: str, **fields: Any) -> None:
-        """Complete or fail activities, by the hundred."""
+        """Complete or fail activities in batches of a hundred."""
         for start in range(0, len(tasks), TASKS_PER_REQUEST_MAX):
             items = [
                 {"task_id": task["task_id"], "action": action} | self.lease(task) | fields
@@ -255,7 +258,7 @@ class Hand:
         return await self.cluster.post(path, self.lease(task) | fields, role="worker")
 
     def lease(self, task: Json) -> Json:
-        """How a report names its lease."""
+        """The fields by which a report names its lease."""
         if "activity_attempt_id" in task:
             return {"activity_attempt_id": task["activity_attempt_id"], "lease_owner": self.worker_id}
         return {"workflow_task_attempt": task["workflow_task_attempt"], "lease_owner": self.worker_id}
@@ -270,7 +273,7 @@ class Hand:
         return await self.decide(task, {"type": "complete_workflow", "result": result})
 
     async def schedule(self, workflow_id: str, activity_type: str = "greet", **fields: Any) -> Json:
-        """The activity task, leased to this worker, of a new workflow that scheduled it."""
+        """Start a workflow that schedules an activity, and return its task, leased to this worker."""
         (await self.cluster.start(workflow_id, task_queue=self.task_queue)).expect(201)
         task = await self.take()
         command = {"type": "schedule_activity", "activity_type": activity_type, "arguments": []} | fields
@@ -279,13 +282,13 @@ class Hand:
 
 
 def value(envelope: Json | None) -> object:
-    """What is inside a payload."""
+    """The decoded value of a payload."""
     assert envelope is not None
     return payloads.decode(envelope["blob"])
 
 
 async def until(true: Callable[[], Awaitable[bool]], looks_max: int = 10_000) -> None:
-    """Look again and again until it is so; the state of another process cannot be waited for in another way."""
+    """Poll until the condition holds; there is no event to wait for in another process."""
     for _ in range(looks_max):
         if await true():
             return
@@ -294,7 +297,7 @@ async def until(true: Callable[[], Awaitable[bool]], looks_max: int = 10_000) ->
 
 
 async def open_polls(cluster: Cluster, count: int) -> None:
-    """Wait until the first server holds so many polls."""
+    """Wait until the first server has so many open polls."""
 
     async def so_many() -> bool:
         shown = (await cluster.get("/metrics", server=cluster.first)).body

@@ -1,4 +1,4 @@
-"""Three topologies under one suite: SQLite, PostgreSQL, and three servers on one PostgreSQL."""
+"""One suite on three topologies: SQLite, PostgreSQL, and three servers on one PostgreSQL."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.support.servers import Server, create_database, drop_database
 
 TOPOLOGIES = {"sqlite": 1, "postgres": 1, "postgres-3": 3}
 USUAL = tuple(TOPOLOGIES) if os.environ.get("PENSTOCK_TEST_TOPOLOGIES") == "all" else ("sqlite", "postgres-3")
-"""What one server on PostgreSQL shows, three show as well; it is tried by itself when asked for."""
+"""Three servers on PostgreSQL cover what one shows; a single one is only tested on request."""
 TRUSTS_FORWARDING = {"DW_TRUSTED_PROXIES": "127.0.0.1"}
-"""So that tests can come from many addresses, and failed logins of one do not throttle another."""
+"""Lets tests use many client addresses, so that failed logins of one do not throttle another."""
 _numbers = itertools.count(1)
 
 
 @contextlib.asynccontextmanager
 async def database(topology: str, folder: Path, postgres: Server) -> AsyncIterator[str]:
-    """The URL of an empty database with today's schema, as long as the block lasts."""
+    """The URL of an empty database with the current schema, dropped after the block."""
     if topology == "sqlite":
         yield f"sqlite:///{folder}/penstock.db"
         return
@@ -43,7 +43,7 @@ async def database(topology: str, folder: Path, postgres: Server) -> AsyncIterat
 async def serving(
     topology: str, folder: Path, postgres: Server, settings: Mapping[str, str]
 ) -> AsyncIterator[Cluster]:
-    """A cluster of real server processes, as long as the block lasts."""
+    """A cluster of real server processes, stopped after the block."""
     async with database(topology, folder, postgres) as url:
         servers = [
             server(folder, url, name=f"server-{number}", settings=TRUSTS_FORWARDING | dict(settings))
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 async def plain_clusters() -> AsyncIterator[tuple[contextlib.AsyncExitStack, dict[str, Cluster]]]:
-    """The clusters with default settings, which modules share: tests keep apart by their namespaces."""
+    """Clusters with default settings, shared by modules; tests use separate namespaces."""
     async with contextlib.AsyncExitStack() as stack:
         yield stack, {}
 
@@ -74,7 +74,7 @@ async def cluster(
     tmp_path_factory: pytest.TempPathFactory,
     plain_clusters: tuple[contextlib.AsyncExitStack, dict[str, Cluster]],
 ) -> AsyncIterator[Cluster]:
-    """A cluster of one topology, with the module's `SETTINGS`; one without any is started once for all modules."""
+    """A cluster of one topology with the module's `SETTINGS`; without settings it is shared by all modules."""
     topology, settings = request.param, getattr(request.module, "SETTINGS", {})
     folder = tmp_path_factory.mktemp(topology)
     if settings:
@@ -90,7 +90,7 @@ async def cluster(
 
 @pytest.fixture
 async def scene(cluster: Cluster) -> Cluster:
-    """The cluster, asked in an empty namespace of the test's own."""
+    """The cluster with an empty namespace for the test."""
     name = f"scene-{next(_numbers)}"
     (await cluster.post("/api/namespaces", {"name": name}, role="admin")).expect(201)
     return cluster.at(name)

@@ -1,4 +1,4 @@
-"""Two witnesses of every limit: the servers' journal, and workers that write down all they see."""
+"""Two independent records of every limit: the journal of the servers, and the observations of workers."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def now_ms() -> float:
 
 @dataclass
 class Log:
-    """What the clients of a test saw."""
+    """The observations of the clients of a test."""
 
-    sightings: list[Observation] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
 
     def poll(
         self, hand: Hand, kind: str, sent_at: float, reply: Reply | None, groups: tuple[str, ...]
@@ -52,7 +52,7 @@ class Log:
         tasks = [] if reply is None or reply.status != 200 else _tasks(reply)
         leases = tuple(_seen(hand, kind, task, groups, _expires_in_ms(task, sent_at)) for task in tasks)
         answered = None if reply is None else now_ms()
-        self.sightings.append(Polled(sent_at, answered, hand.worker_id, leases))
+        self.observations.append(Polled(sent_at, answered, hand.worker_id, leases))
 
     def report(self, task: Json, action: str, sent_at: float, reply: Reply | None) -> None:
         if action not in OPS:
@@ -60,12 +60,12 @@ class Log:
         verdict = _verdict(action, reply)
         answered = None if reply is None else now_ms()
         said: Any = OPS[action]
-        self.sightings.append(Reported(said, sent_at, task["task_id"], _token(task), answered, verdict))
+        self.observations.append(Reported(said, sent_at, task["task_id"], _token(task), answered, verdict))
 
     def change(self, scope: str, sent_at: float, reply: Reply | None, **limits: Any) -> None:
         verdict = _verdict("change", reply)
         answered = None if reply is None else now_ms()
-        self.sightings.append(LimitsSet(sent_at, scope, limits, answered, verdict))
+        self.observations.append(LimitsSet(sent_at, scope, limits, answered, verdict))
 
 
 def _tasks(reply: Reply) -> list[Json]:
@@ -75,7 +75,7 @@ def _tasks(reply: Reply) -> list[Json]:
 
 
 def _expires_in_ms(task: Json, sent_at: float) -> float:
-    """From when it was asked for; servers and workers look at the same clock here."""
+    """Measured from when it was requested; servers and workers share a clock here."""
     passed_ms = now_ms() - sent_at
     return datetime.fromisoformat(task["lease_expires_at"]).timestamp() * 1000 - (
         time.time() * 1000 - passed_ms
@@ -109,8 +109,8 @@ def _verdict(action: str, reply: Reply | None) -> CallVerdict:
 
 
 @dataclass(frozen=True)
-class SeenHand(Hand):
-    """A worker, played by hand, that writes down what it asks and what it is told of activities."""
+class ObservedWorker(Hand):
+    """A manually driven worker that records its requests and responses about activities."""
 
     log: Log = field(default_factory=Log)
     groups: tuple[str, ...] = ()
@@ -119,25 +119,25 @@ class SeenHand(Hand):
     async def poll(self, kind: str = "workflow", timeout: int = 0, **fields: Any) -> Reply:
         if kind != "activity":
             return await super().poll(kind, timeout, **fields)
-        return await self._told(
-            lambda: super(SeenHand, self).poll(kind, timeout, **fields),
+        return await self._recorded(
+            lambda: super(ObservedWorker, self).poll(kind, timeout, **fields),
             lambda sent_at, reply: self.log.poll(self, kind, sent_at, reply, self.groups),
         )
 
     async def report(self, task: Json, action: str, **fields: Any) -> Reply:
         if "activity_attempt_id" not in task:
             return await super().report(task, action, **fields)
-        return await self._told(
-            lambda: super(SeenHand, self).report(task, action, **fields),
+        return await self._recorded(
+            lambda: super(ObservedWorker, self).report(task, action, **fields),
             lambda sent_at, reply: self.log.report(task, action, sent_at, reply),
         )
 
     async def begin(self, task: Json) -> Reply:
-        """Ask for the permit of a task that was handed out ahead of time."""
+        """Request the permit of a prefetched task."""
         return await self.report(task, "start")
 
     @staticmethod
-    async def _told(
+    async def _recorded(
         ask: Callable[[], Awaitable[Reply]], tell: Callable[[float, Reply | None], None]
     ) -> Reply:
         sent_at, reply = now_ms(), None
@@ -149,8 +149,8 @@ class SeenHand(Hand):
 
 
 @dataclass
-class Witness:
-    """A cluster whose limits are watched, asked within one namespace."""
+class LimitWitness:
+    """One namespace of a cluster whose limits are verified."""
 
     cluster: Cluster
     log: Log = field(default_factory=Log)
@@ -161,9 +161,9 @@ class Witness:
 
     async def worker(
         self, worker_id: str, task_queue: str = "q", groups: tuple[str, ...] = (), **fields: Any
-    ) -> SeenHand:
+    ) -> ObservedWorker:
         await self.cluster.worker(worker_id, task_queue, **fields)
-        return SeenHand(self.cluster, worker_id, task_queue, self.log, groups)
+        return ObservedWorker(self.cluster, worker_id, task_queue, self.log, groups)
 
     async def limit(self, task_queue: str = "q", **limits: Any) -> None:
         """Change the limits of a queue's activities."""
@@ -188,7 +188,7 @@ class Witness:
         await self._change(f"/api/budget-groups/{group}", f"group:*/{group}", body, limits, role="admin")
 
     async def limit_cluster(self, max_active_leases: int | None) -> None:
-        """Cap the cluster at so many beside what others hold already."""
+        """Cap the cluster at so many leases in addition to those that others hold already."""
         cap = max_active_leases
         if cap is not None:
             cap += len(live(await self.journal()))
@@ -204,17 +204,17 @@ class Witness:
         reply.expect(200)
 
     async def journal(self) -> list[JournalLine]:
-        """All that the servers wrote down, of every namespace."""
+        """The journal of all namespaces."""
         return await read_all(self.cluster)
 
     async def verified(self) -> list[JournalLine]:
-        """The journal, after every law was held against it and against what the workers saw."""
+        """The journal, after checking all invariants on it and on the observations of the workers."""
         lines = await self.journal()
-        assert findings(lines, self.log.sightings) == []
+        assert findings(lines, self.log.observations) == []
         return lines
 
     async def peak(self, *queues: str, namespaces: Sequence[str] = ()) -> int:
-        """Most activities that ran at one instant in some queues, with nothing found to be wrong."""
+        """The maximum of concurrently running activities in some queues, after checking all invariants."""
         where = {(name, queue) for name in namespaces or [self.namespace] for queue in queues or ("q",)}
         return peak(await self.verified(), where)
 
@@ -232,11 +232,11 @@ async def read_all(cluster: Cluster) -> list[JournalLine]:
 
 def findings(
     lines: Iterable[JournalLine],
-    sightings: Iterable[Observation],
+    observations: Iterable[Observation],
     reading: ClockOptions = DEFAULT_CLOCK_OPTIONS,
 ) -> list[str]:
-    """What a check finds, each in words."""
-    return in_words(check(lines, sightings, reading)[0])
+    """The findings of a check as text."""
+    return in_words(check(lines, observations, reading)[0])
 
 
 def in_words(book: Findings) -> list[str]:
@@ -279,7 +279,7 @@ def peak(lines: Iterable[JournalLine], where: set[tuple[str, str]]) -> int:
 
 
 class Load:
-    """Workers that poll, hold what they get until they are let go on, and finish it."""
+    """Workers that poll, hold their tasks until released, and complete them."""
 
     def __init__(self, total: int, holds: int | None = None) -> None:
         self.total = total
@@ -292,7 +292,7 @@ class Load:
             self._full.set()
 
     async def run(self, *hands: Hand, pollers: int = 8, at_once: int = 1) -> None:
-        """Let each worker poll with so many polls at once until all tasks are done."""
+        """Run so many concurrent polls per worker until all tasks are done."""
         polling = [asyncio.create_task(self._work(hand, at_once)) for hand in hands for _ in range(pollers)]
         over = asyncio.create_task(self._over.wait())
         try:

@@ -1,4 +1,4 @@
-"""Every example runs by itself, tells its story and ends."""
+"""Every example runs on its own, prints its output and exits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README, done as it is written: in a clone, with its server, its worker and its commands in their order."""
+"""The README as written: in a clone, with its server, its worker and its commands in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ README = ROOT / "README.md"
 BLOCK = re.compile(r"^```(toml|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SAVED = re.compile(r"Save this as `([\w.]+)`:\s*\Z")
 OF_YOUR_OWN = re.compile(r"of your own[^\n]*:\s*\Z")
-"""Ends the paragraph before commands that need what the reader has not got."""
+"""Ends the paragraph before commands that need something the reader does not have."""
 DONE_FOR_US = ("make ",)
 STAYS = (".venv/bin/penstock dev", ".venv/bin/python docs/examples/greeter.py")
 SHOWN_PORT = "8080"
@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 90
 
 
 class Terminals:
-    """The terminals of a reader, all standing in the clone and with the same exports."""
+    """The terminals of a reader, all in the clone and with the same exports."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,7 +44,7 @@ class Terminals:
         self.staying: list[subprocess.Popen[str]] = []
 
     def stay(self, command: str) -> None:
-        """Start what keeps its terminal; a server is waited for until it says that it is ready."""
+        """Start a command that keeps its terminal; wait until a server reports that it is ready."""
         process = subprocess.Popen(
             command.split(),
             cwd=self.folder,

@@ -1,4 +1,4 @@
-"""The tutorial, done as it is written: its files are saved, its commands typed, its outputs compared."""
+"""The tutorial as written: its files are saved, its commands run, its outputs compared."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORDER = ("index.md", "kill-the-worker.md", "kill-the-server.md", "test-it.md")
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SAVED = re.compile(r"[Ss]ave this as `([\w.]+)`:\s*\Z")
 DONE_FOR_US = ("make ", ". .venv/bin/activate")
-"""Commands that the test has done already by being there."""
+"""Commands that are not needed in this environment."""
 SHOWN_PORT = "8080"
 END = "—the end of a command—"
 
@@ -59,7 +59,7 @@ def commands(block: str) -> Iterator[Step]:
 
 
 class Terminal:
-    """One shell in which a reader types. What it prints is read command by command."""
+    """One shell in which a reader types. Its output is read command by command."""
 
     def __init__(self, folder: Path) -> None:
         self.port = str(free_port())
@@ -87,7 +87,7 @@ class Terminal:
         )
 
     def _kill(self) -> None:
-        """End the shell and what it started, which would keep its output open."""
+        """Kill the shell and what it started, which would keep its output open."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.shell.pid, signal.SIGKILL)
 
@@ -104,7 +104,7 @@ class Terminal:
                 too_long.cancel()
                 self.jobs = {int(pid) for pid in line.removeprefix(END).split()}
                 return "".join(printed)
-            if not re.search(r"\bKilled\b|\bTerminated\b", line):  # the shell's own word about its jobs
+            if not re.search(r"\bKilled\b|\bTerminated\b", line):  # messages of the shell about its jobs
                 printed.append(line.replace(self.port, SHOWN_PORT))
         raise AssertionError(f"$ {command}\n{''.join(printed)}\n(it does not end)")
 
@@ -112,7 +112,7 @@ class Terminal:
         (self.folder.parent / "tea" / name).write_text(text)
 
     def close(self) -> None:
-        """End what the page started, whether it came to its end or not, by the numbers that it kept."""
+        """Stop what the page started, by process id, whether it reached its end or not."""
         for pid in self.jobs:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -128,7 +128,7 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
 
 
 def plain(output: str) -> list[str]:
-    """Lines without what differs from one time to the next: ids, moments, numbers, the width of columns."""
+    """Return lines without what differs between runs: ids, times, numbers, column widths."""
     varying = r"\b[0-9a-f]{20,}\b|\d{4}-\d\d-\d\dT[\d:.]+Z|just now|\d+ \w+ ago|\d+(\.\d+)?"
     lines = [re.sub(varying, "#", line) for line in output.splitlines()]
     return [found for line in lines if (found := " ".join(line.split()))]

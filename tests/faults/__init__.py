@@ -1,1 +1,1 @@
-"""Real processes, killed, paused and starved on purpose; then every promise is checked from outside."""
+"""Fault injection on real processes: killed, paused and starved; then the guarantees are checked from outside."""

@@ -1,4 +1,4 @@
-"""A fault campaign: kill and freeze servers and workers under load, then hold everyone's evidence against the promises.
+"""A fault campaign: kill and freeze servers and workers under load, then check all records against the guarantees.
 
     python -m tests.faults.campaign --store postgres --faults 200 [--seed N] [--folder DIR]
 
@@ -57,7 +57,7 @@ CAP, AHEAD_CAP, PROBE_CAP = 5, 4, 50
 RATE, PER_MINUTE, COST_PER_MINUTE, COST = 20, 600, 6000, 10
 STANDSTILL_MAX_S = 3.0
 SUSPICIOUS_S = 1.5
-"""After so long without a completed probe the sessions of the database are written down."""
+"""After so long without a completed probe the sessions of the database are logged."""
 LEASE_S = 2
 WORKERS = 3
 SETTINGS = {
@@ -67,26 +67,26 @@ SETTINGS = {
     "DW_QUARANTINE_AFTER": "0",
 }
 AGAIN = (429, 503, 507)
-"""Answers after which a client tries again."""
+"""Statuses that a client retries."""
 RECOVERED_S = 1.0
-"""A victim counts as one until so long after it answers again."""
+"""How long after it responds again a process still counts as harmed."""
 KINDS = ("kill_server", "freeze_server", "kill_worker", "freeze_worker")
 Span = tuple[float, float]
 Json = dict[str, Any]
 
 
 @dataclass
-class Victim:
-    """A server or worker that is harmed now and then, and when that was."""
+class FaultTarget:
+    """A server or worker that faults are injected into, with their times."""
 
     name: str
     spans: list[Span] = field(default_factory=list)
-    """From the moment of a fault until the process answers, or runs, again."""
+    """From each fault until the process responds or runs again."""
     harmed_since: float | None = None
 
 
 @dataclass
-class WorkerProcess(Victim):
+class WorkerProcess(FaultTarget):
     log: Path = field(default_factory=Path)
     urls: Sequence[str] = ()
     process: subprocess.Popen[bytes] | None = None
@@ -119,18 +119,18 @@ class WorkerProcess(Victim):
 
 
 @dataclass
-class ServerProcess(Victim):
+class ServerProcess(FaultTarget):
     live: LiveServer = field(kw_only=True)
 
 
 @dataclass
 class Findings:
-    """What a campaign found, in words, and its figures."""
+    """The findings and figures of a campaign."""
 
     problems: list[str] = field(default_factory=list)
-    standstills: list[str] = field(default_factory=list)
-    """Servers that stood still for too long though they were no victims. A machine that is busy with other things
-    causes some of these, so they are judged where a campaign has the machine for itself."""
+    stalls: list[str] = field(default_factory=list)
+    """Servers that stalled for too long without a fault of their own. A busy machine causes some of these, so they only
+    count if the campaign has the machine for itself."""
     figures: dict[str, Any] = field(default_factory=dict)
 
 
@@ -138,11 +138,11 @@ class Findings:
 
 
 class Feeder:
-    """Starts tasks and workflows as fast as they are done, and keeps a ledger of what was acknowledged."""
+    """Starts tasks and workflows as fast as they complete, and records the acknowledged ones."""
 
     def __init__(self, cluster: Cluster, dice: random.Random) -> None:
         self.acknowledged: dict[str, str] = {}
-        """From the id of a start to its kind."""
+        """The kind of each start by its id."""
         self.is_over = False
         self._cluster = cluster
         self._dice = dice
@@ -179,7 +179,7 @@ class Feeder:
             "retry_policy": {"max_attempts": ATTEMPTS, "backoff_seconds": [1]},
         }
         body |= {"cost_estimate": COST} if queue == "budget" else {}
-        await self._insist("/api/activities", body, name)
+        await self._retry_until_accepted("/api/activities", body, name)
         self.acknowledged[name] = "activities"
 
     async def _start_workflow(self) -> None:
@@ -190,15 +190,15 @@ class Feeder:
             "task_queue": "flows",
             "input": [round(self._dice.uniform(0, 0.1), 3)],
         }
-        await self._insist("/api/workflows", body, name)
+        await self._retry_until_accepted("/api/workflows", body, name)
         self.acknowledged[name] = "workflows"
 
     def _name(self, kind: str) -> str:
         self._number += 1
         return f"{kind}-{self._number}"
 
-    async def _insist(self, path: str, body: Json, key: str) -> None:
-        """Send the same start, with the same key, to one server after the other until one acknowledges it."""
+    async def _retry_until_accepted(self, path: str, body: Json, key: str) -> None:
+        """Send the same start with the same idempotency key to each server in turn until one acknowledges it."""
         while True:
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
                 more: dict[str, str | None] = {"Idempotency-Key": key}
@@ -216,7 +216,7 @@ class Feeder:
 
 
 class Probe:
-    """Starts, takes and completes one task after the other through one server, and notes when each was done."""
+    """Starts, polls and completes one task after the other through one server, and records the times."""
 
     def __init__(self, at: ServerProcess, session: aiohttp.ClientSession, queue: str) -> None:
         self.at = at
@@ -261,7 +261,7 @@ class Probe:
             return dict(await answer.json())
 
     def longest_standstill(self, over: float, lag: Lag) -> tuple[float, float]:
-        """The longest time without a completed probe while the server was no victim, and when it began.
+        """The longest time without a completed probe while the server had no fault, and when it began.
 
         The lag of the machine in that time is not the server's.
         """
@@ -274,13 +274,13 @@ class Probe:
         return longest
 
     def longest_since_last(self, now: float) -> float:
-        """How long nothing was completed until now while the server was no victim."""
+        """How long nothing has completed while the server had no fault."""
         began = self.at.harmed_since
         return 0.0 if began is not None else _outside(self.done[-1], now, self.at.spans)
 
 
 def _outside(begin: float, end: float, spans: Sequence[Span]) -> float:
-    """The longest piece of an interval that touches none of the spans."""
+    """The longest part of an interval outside of all spans."""
     longest, at = 0.0, begin
     for first, last in sorted(spans):
         if last < at or first > end:
@@ -300,7 +300,7 @@ SELECT pid, state, wait_event_type, wait_event, client_port, pg_blocking_pids(pi
 
 
 async def watch_sessions(url: str, probes: Sequence[Probe], log: Path) -> None:
-    """Write down what the sessions of PostgreSQL wait for whenever a server that is no victim stands still."""
+    """Log what the sessions of PostgreSQL wait for whenever a server without a fault stalls."""
     connection = await asyncpg.connect(url)
     try:
         while True:
@@ -321,7 +321,7 @@ async def watch_sessions(url: str, probes: Sequence[Probe], log: Path) -> None:
 
 @dataclass
 class Adversary:
-    """Harms one process after the other, as its dice fall."""
+    """Injects faults into one process after the other, at random."""
 
     servers: Sequence[ServerProcess]
     workers: Sequence[WorkerProcess]
@@ -365,7 +365,7 @@ class Adversary:
         victim.process.send_signal(signal.SIGCONT)
         self._over(victim, began, "worker freezes")
 
-    def _over(self, victim: Victim, began: float, kind: str) -> None:
+    def _over(self, victim: FaultTarget, began: float, kind: str) -> None:
         victim.spans.append((began, time.monotonic() + RECOVERED_S))
         victim.harmed_since = None
         self.counts[kind] += 1
@@ -384,7 +384,7 @@ class Attempt:
 
 
 def attempts(workers: Sequence[WorkerProcess], over: float) -> list[Attempt]:
-    """What ran, from the workers' logs; an attempt stops counting when its process is frozen or killed."""
+    """Attempts that ran, from the workers' logs; an attempt ends when its process is frozen or killed."""
     found = []
     for worker in workers:
         if not worker.log.exists():
@@ -440,7 +440,7 @@ async def campaign(
     kinds: Sequence[str] = KINDS,
     waiting_max: int = 60,
 ) -> Findings:
-    """Run one, and return what was found."""
+    """Run a campaign and return its findings."""
     dice = random.Random(seed)
     async with contextlib.AsyncExitStack() as stack:
         count = 3 if store == "postgres" else 1
@@ -528,7 +528,7 @@ def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
 
 
 async def _hear_the_ledger(cluster: Cluster, feeder: Feeder, findings: Findings) -> None:
-    """Wait until nothing that was acknowledged is open; what ended otherwise than as a success is a problem."""
+    """Wait until everything acknowledged is closed; outcomes other than success are findings."""
     ended: dict[str, str] = {}
     waits_until = time.monotonic() + PATIENCE_S
     while time.monotonic() < waits_until and ended.keys() != feeder.acknowledged.keys():
@@ -562,7 +562,7 @@ def _hear_the_probes(probes: Sequence[Probe], over: float, lag: Lag, findings: F
         stall_detector, began = probe.longest_standstill(over, lag)
         longest[kind] = max(longest[kind], stall_detector)
         if stall_detector > STANDSTILL_MAX_S:
-            findings.standstills.append(
+            findings.stalls.append(
                 f"{probe.at.name} let nothing through in {probe.queue} for {stall_detector:.1f} s at {began:.1f}"
             )
     findings.figures |= {f"longest standstill, {kind} queue": round(s, 2) for kind, s in longest.items()}
@@ -597,7 +597,7 @@ def main() -> None:
     kinds = given.kind or KINDS
     findings = asyncio.run(campaign(given.store, given.faults, seed, folder, kinds=kinds))
     print(json.dumps(findings.figures, indent=2))
-    problems = findings.problems + findings.standstills
+    problems = findings.problems + findings.stalls
     for problem in problems[:50]:
         print(problem)
     print(f"{len(problems)} problems")

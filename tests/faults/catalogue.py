@@ -1,4 +1,4 @@
-"""What the tests of the catalogue's rows share: servers with short leases, and a namespace for each test."""
+"""Fixtures of the catalogue tests: servers with short leases, and a namespace per test."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _numbers = itertools.count(1)
 async def clusters(
     topology: str, folder: Path, postgres: Server, settings: Mapping[str, str]
 ) -> AsyncIterator[Cluster]:
-    """Real servers of one topology, as long as the block lasts."""
+    """Real servers of one topology, stopped after the block."""
     async with serving(topology, folder, postgres, settings) as cluster:
         yield cluster
 
 
 async def apart(cluster: Cluster) -> Cluster:
-    """The cluster, asked in an empty namespace."""
+    """The cluster with an empty namespace."""
     name = f"fault-{next(_numbers)}"
     (await cluster.post("/api/namespaces", {"name": name}, role="admin")).expect(201)
     return cluster.at(name)
 
 
 def said(cluster: Cluster, event: str) -> list[dict[str, Any]]:
-    """The lines of the servers' logs that tell of an event in the cluster's namespace."""
+    """Log lines of the servers with an event, in the namespace of the cluster."""
     lines: list[dict[str, Any]] = []
     for server in cluster.servers:
         for text in server.log.read_text().splitlines():

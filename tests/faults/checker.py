@@ -1,4 +1,4 @@
-"""Compares what callers saw with what the server holds at the end, law by law.
+"""Compares what clients observed with the final state of the server, invariant by invariant.
 
 Each law has a name; a finding says which law was broken and by what. A call without an answer may have had its
 effect or not, so it is held against nobody.
@@ -41,7 +41,7 @@ Findings = Iterator[Finding]
 
 
 def check(record: Record, found: Found) -> list[Finding]:
-    """All findings; none on a run that kept every promise."""
+    """All violations; empty for a correct run."""
     laws: tuple[Callable[[Record, Found], Findings], ...] = (
         no_start_is_lost,
         nothing_exists_twice,
@@ -155,7 +155,7 @@ def a_repeat_needs_a_first(record: Record, found: Found) -> Findings:
 
 
 def attempts_rise(record: Record, found: Found) -> Findings:
-    """A task that is leased again has a higher attempt; the same attempt is the same lease, told again."""
+    """A task that is leased again has a higher attempt; an equal attempt is the same lease, delivered again."""
     for task_id, leases in _by_task(record.leases).items():
         for before, after in _neighbours(leases):
             if after.token != before.token and after.attempt <= before.attempt:
@@ -163,7 +163,7 @@ def attempts_rise(record: Record, found: Found) -> Findings:
 
 
 def one_holder_at_a_time(record: Record, found: Found) -> Findings:
-    """Per activity task, and per run for workflow tasks: spans of certain life never overlap."""
+    """Per activity task, and per run for workflow tasks: certain lease spans never overlap."""
     scopes: dict[str, list[Lease]] = defaultdict(list)
     for lease in record.leases:
         scopes[lease.run_id if lease.kind is Kind.WORKFLOW else lease.task_id].append(lease)

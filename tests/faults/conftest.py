@@ -1,4 +1,4 @@
-"""Databases for the faults: a SQLite file, or a database on a real PostgreSQL, with the schema in place."""
+"""Databases for fault tests: a SQLite file, or a database on a real PostgreSQL, migrated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.servers import Server, create_database, drop_database
 
 @pytest.fixture(scope="session")
 async def migrated_template(postgres: Server) -> AsyncIterator[str]:
-    """A database with the schema, to copy from."""
+    """A template database with the schema."""
     url = await create_database(postgres)
     with tempfile.TemporaryDirectory() as folder:
         migrate(Path(folder), url)
@@ -25,7 +25,7 @@ async def migrated_template(postgres: Server) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def postgres_database(postgres: Server, migrated_template: str) -> AsyncIterator[str]:
-    """A database of the test's own, with the schema and nothing else."""
+    """A database for the test, with the schema and no rows."""
     url = await create_database(postgres, template=migrated_template)
     yield url
     await drop_database(postgres, url)
@@ -38,5 +38,5 @@ def sqlite_database(tmp_path: Path) -> str:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database_url(request: pytest.FixtureRequest) -> str:
-    """The same test on both stores."""
+    """Runs the test on both stores."""
     return str(request.getfixturevalue(f"{request.param}_database"))

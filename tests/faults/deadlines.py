@@ -1,4 +1,4 @@
-"""Waiting for an event with a deadline; a deadline that passes says what did not happen."""
+"""Waits for an event with a deadline; a timeout names what did not happen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOOK_AGAIN_S = 0.02
 
 
 class DidNotHappen(AssertionError):
-    """What was waited for did not happen in time."""
+    """The awaited event did not happen in time."""
 
 
 @overload
@@ -23,7 +23,7 @@ async def until(what: str, look: Callable[[], Awaitable[T | None]], *, within_s:
 @overload
 async def until(what: str, look: Callable[[], T | None], *, within_s: float = ...) -> T: ...
 async def until(what: str, look: Callable[[], Any], *, within_s: float = PATIENCE_S) -> Any:
-    """Look again and again until there is something true to return."""
+    """Poll until the function returns something true, and return it."""
     ends_at = time.monotonic() + within_s
     while True:
         seen = look()

@@ -1,4 +1,4 @@
-"""The real engine over the memory store, driven by dice: its journal, and what its callers wrote down."""
+"""The real engine over the memory store, driven by a random generator: its journal, and what its clients observed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from penstock.core.limits.policies import LimitSetting
 from penstock.core.model import PriorityOverride, RetrySchedule, TaskKind
 from penstock.core.scheduling.leases import Report
+from penstock.core.scheduling.polls import Leased, Poll
 from penstock.core.verify.check import check
 from penstock.core.verify.findings import Findings
 from penstock.core.verify.journal import JournalLine
@@ -35,12 +36,10 @@ from penstock.engine.limits.admission import ScopeUpdate
 from penstock.engine.limits.policies import KeySettingsChange, PolicyUpdate, SettingChange
 from penstock.engine.maintenance.sweepers.due_tasks import due_tasks
 from penstock.engine.matching import permits
-from penstock.engine.matching.claim import Leased, Poll
 from penstock.engine.matching.dispatcher import Dispatcher
 from penstock.engine.operations import namespaces
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
-from penstock.engine.workflows import starts
 from penstock.engine.workflows.starts import STANDALONE_TYPE
 from penstock.errors import PenstockError
 from penstock.ports.store import Tx
@@ -48,6 +47,7 @@ from penstock.settings import load
 from penstock.stores.memory import MemoryStore
 from penstock.wakeups.local import LocalWakeups
 from penstock.wire.operations.journal import read_journal
+from tests.engine.support import direct
 from tests.engine.support.scene import NOTHING, a_start, charge, of
 from tests.support.builders import NOW_MS
 from tests.support.clock import ManualClock
@@ -62,7 +62,7 @@ CAPS, RATE, COST = {"queue:default/c/activity": 3, GROUP: 4, "namespace:default"
 
 @dataclass
 class Player:
-    """Workers, clients and an operator, one step after the other; each step takes a millisecond or more."""
+    """Workers, clients and an operator, step by step; each step takes at least a millisecond."""
 
     dice: random.Random
     clock: ManualClock
@@ -90,7 +90,7 @@ class Player:
         return player
 
     def now(self) -> float:
-        """The callers' clock, which goes with the servers'."""
+        """The clock of the clients, in step with that of the servers."""
         self.clock.advance(1)
         return float(self.clock.now_ms() - NOW_MS)
 
@@ -122,7 +122,7 @@ class Player:
         command = replace(
             charge(RetrySchedule(3, True, (0, 0), ()), queue), priority=PriorityOverride(cost=cost)
         )
-        run = (await starts.start_activity(self.ctx, request, command)).run
+        run = (await direct.start_activity(self.ctx, request, command)).run
         self.seen.append(
             StartSent(
                 sent_at, self.now(), "accepted", f"{run.run_id}-1", task_queue=queue, key="", level=run.level
@@ -149,7 +149,7 @@ class Player:
         self.held += [(namespace, leased) for leased in answer.leased]
 
     async def report(self) -> None:
-        """Say something of a task that is, or was, in hand; what has come to its end is dropped."""
+        """Report on a task that is or was leased; tasks that ended are dropped."""
         if not self.held:
             return
         number = self.dice.randrange(len(self.held))
@@ -185,7 +185,7 @@ class Player:
         try:
             match action:
                 case "complete":
-                    await activity_reports.complete(self.ctx, namespace, task_id, told, NOTHING)
+                    await direct.complete_activity(self.ctx, namespace, task_id, told, NOTHING)
                 case "fail":
                     await activity_reports.fail(self.ctx, namespace, task_id, told, AttemptFailure("no"))
                 case _:
@@ -202,11 +202,11 @@ class Player:
         )
 
     async def share_of_an_override(self) -> float:
-        """What a key gets beside another that weighs a quarter, if it was re-weighted while both waited."""
+        """The share of a key beside one with a quarter of its weight, re-weighted while both had a backlog."""
         for number in range(20):
             request = a_start(f"share-{number}", workflow_type=STANDALONE_TYPE, task_queue="c")
             wish = PriorityOverride(key=("heavy", "light")[number % 2])
-            await starts.start_activity(self.ctx, request, replace(charge(queue="c"), priority=wish))
+            await direct.start_activity(self.ctx, request, replace(charge(queue="c"), priority=wish))
         asked = PolicyUpdate(keys={"heavy": KeySettingsChange(weight_milli=4_000)})
         await policies.configure(self.ctx, "default", "c", ACTIVITY, asked, "operator")
         given: list[str] = []
@@ -226,7 +226,7 @@ class Player:
             await self.sweep()
 
     async def sweep(self) -> None:
-        """What nobody reported waits again; the sweeper of a server does it a beat later."""
+        """Requeue tasks without a report; on a server the sweeper does it a tick later."""
         for task_id in await self.ctx.store.read(_expired):
             await activity_reports.reclaim(self.ctx, task_id)
 
@@ -262,7 +262,7 @@ class Player:
         return book
 
     def rest(self, *finals: ObservedFinal) -> None:
-        """Everything has come to rest, and was looked at."""
+        """Everything has settled and was checked."""
         self.seen += [*finals, Quiescent()]
 
 

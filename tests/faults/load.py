@@ -1,4 +1,4 @@
-"""Clients and workers that never give up, and write down all they see.
+"""Clients and workers that retry without limit and record everything they observe.
 
 They speak HTTP to one or several servers, move to the next one when a connection breaks, and send the very same
 bytes again until they are answered. Counts and times are bounded.
@@ -30,15 +30,15 @@ POLL_S = 2
 TASKS_PER_POLL = 2
 FORGETS_EVERY, LATE_EVERY = 23, 17
 REPORTED = frozenset({429, 503, 507})
-"""Answers after which one tries again."""
+"""Statuses that are retried."""
 
 
 class Lost(Exception):
-    """No answer came: the server is gone, or went away while it worked."""
+    """No response: the server is down, or went down during the request."""
 
 
 class OutOfPatience(AssertionError):
-    """A call was not answered for a whole minute."""
+    """A call got no response for a minute."""
 
 
 def now_ms() -> int:
@@ -46,7 +46,7 @@ def now_ms() -> int:
 
 
 class Caller:
-    """One HTTP client for any number of servers, of which some may be dead."""
+    """An HTTP client for any number of servers, some of which may be down."""
 
     def __init__(self, urls: Sequence[str], record: Record) -> None:
         self.record = record
@@ -69,7 +69,7 @@ class Caller:
         role: str = "worker",
         key: str | None = None,
     ) -> tuple[int, dict[str, Any]]:
-        """Send once to the server that answered last; raises `Lost` and turns to the next when none comes."""
+        """Send once to the server that responded last; without a response raise `Lost` and switch to the next."""
         sent = headers(role) | ({"Idempotency-Key": key} if key else {})
         if raw is not None:
             sent["Content-Type"] = "application/json"
@@ -92,7 +92,7 @@ class Caller:
         key: str | None = None,
         on_send: Callable[[], None] = lambda: None,
     ) -> tuple[int, dict[str, Any]]:
-        """Send the same bytes until there is an answer that is not "try again"."""
+        """Send the same bytes until the response is final."""
         ends_at = time.monotonic() + PATIENCE_S
         while time.monotonic() < ends_at:
             on_send()
@@ -107,7 +107,7 @@ class Caller:
 
 
 class Worker:
-    """Polls for both kinds of tasks, does and reports them; now and then it forgets a task, or is late."""
+    """Polls for both kinds of tasks, runs and reports them; now and then it drops a task or reports late."""
 
     def __init__(self, caller: Caller, name: str) -> None:
         self.name = name
@@ -136,13 +136,13 @@ class Worker:
         return await (self.decide(task) if kind is Kind.WORKFLOW else self.perform(task))
 
     async def _do_late(self, kind: Kind, task: dict[str, Any]) -> None:
-        """Report when the lease has ended: somebody else may have the task by then."""
+        """Report after the lease expired; another worker may hold the task by then."""
         ends_at_ms = lease_of(kind, task).expires_at_ms
         await until("the lease ends", lambda: now_ms() > ends_at_ms)
         await self.do(kind, task)
 
     async def poll(self, kind: Kind) -> list[dict[str, Any]]:
-        """Take tasks; a poll whose answer is lost is sent again with the same request id."""
+        """Poll for tasks; a poll without a response is repeated with the same request id."""
         body = {
             "worker_id": self.name,
             "task_queue": QUEUE,
@@ -157,7 +157,7 @@ class Worker:
         return tasks
 
     async def decide(self, task: dict[str, Any]) -> Report:
-        """The workflow: an activity (and a timer beside it), then the end."""
+        """The workflow: an activity, optionally with a concurrent timer, then completion."""
         types = [event["event_type"] for event in task["history_events"]]
         lease = {"lease_owner": self.name, "workflow_task_attempt": task["workflow_task_attempt"]}
         timed = task["workflow_type"] == TIMED
@@ -206,7 +206,7 @@ class Worker:
 
 
 class Load:
-    """Workers that run as long as the block lasts, and starts to give them something to do."""
+    """Workers that run during the block, and starts as their load."""
 
     def __init__(self, urls: Sequence[str], *, workers: int = 3) -> None:
         self.record = Record()
@@ -243,7 +243,7 @@ class Load:
         return False
 
     async def start_many(self, prefix: str, *, workflows: int, activities: int, at_once: int = 8) -> None:
-        """Start that many, some of them timed, a few at a time."""
+        """Start so many, some with timers, a few at a time."""
         things = [Start(Kind.WORKFLOW, f"{prefix}-w{n}") for n in range(workflows)]
         things += [Start(Kind.ACTIVITY, f"{prefix}-a{n}") for n in range(activities)]
         things.sort(key=lambda start: int(start.id.rpartition("-")[2][1:]))
@@ -256,7 +256,7 @@ class Load:
         await asyncio.gather(*(some() for _ in range(at_once)))
 
     async def start(self, start: Start) -> tuple[int, dict[str, Any]]:
-        """Start one thing, with the same key and bytes until it is acknowledged."""
+        """Start one, repeating the same key and bytes until it is acknowledged."""
         if start not in self.record.starts:
             self.record.starts.append(start)
         path, body = start_request(start)
@@ -276,7 +276,7 @@ class Load:
         return status, answer
 
     async def start_again(self, every: int = 3) -> None:
-        """Send some acknowledged starts once more, as a client does that forgot the answer."""
+        """Repeat some acknowledged starts, like a client that lost the response."""
         for start in self.record.starts[::every]:
             await self.start(start)
 
@@ -330,7 +330,7 @@ class Load:
 
 
 def start_request(start: Start) -> tuple[str, dict[str, Any]]:
-    """Where a start goes and what it says; every third workflow has a timer beside its activity."""
+    """Path and body of a start; every third workflow has a timer concurrent to its activity."""
     if start.kind is Kind.ACTIVITY:
         body = {"activity_type": ACTIVITY, "activity_id": start.id, "task_queue": QUEUE}
         return "/api/activities", body
@@ -343,7 +343,7 @@ def start_request(start: Start) -> tuple[str, dict[str, Any]]:
 
 
 def lease_of(kind: Kind, task: dict[str, Any], worker: str = "") -> Lease:
-    """The lease that a task came with."""
+    """The lease of a polled task."""
     expires = datetime.fromisoformat(task["lease_expires_at"])
     return Lease(
         kind,

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of PostgreSQL that can lose a reply to a COMMIT, or everything from a COMMIT on."""
+"""A TCP proxy in front of PostgreSQL that can drop a reply to a COMMIT, or everything from a COMMIT on."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ALONE = COMMIT.encode() + b"\x00"
 
 
 def commits(chunk: bytes) -> bool:
-    """Whether a transaction is to end: alone, or with the last write."""
+    """Whether the bytes contain a COMMIT, alone or with the last write."""
     return chunk.endswith(ALONE) or PIGGYBACKED[COMMIT] in chunk
 
 
 class SwallowingProxy:
-    """Passes everything on, until it is told to swallow."""
+    """Forwards everything until it is told to drop."""
 
     def __init__(self, target_url: str) -> None:
         self._target = urlsplit(target_url)
@@ -27,13 +27,13 @@ class SwallowingProxy:
         self.to_swallow = 0
         self.swallowed = 0
         self.to_fall_silent = False
-        """At the next COMMIT, which is not passed on, to be silent."""
+        """Go silent at the next COMMIT, which is not forwarded."""
         self.silent = False
-        """Connections stay open on both sides, and nothing passes."""
+        """Connections stay open on both sides, and nothing is forwarded."""
         self._open: set[asyncio.StreamWriter] = set()
 
     def speak_again(self) -> None:
-        """Pass on what comes from now on. Connections that lost something are broken, as a router does in the end."""
+        """Forward again. Connections that lost data are closed."""
         self.silent = False
         for each in self._open:
             each.transport.abort()

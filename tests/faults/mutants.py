@@ -1,4 +1,4 @@
-"""The engine with one known fault each: who checks must find every one of them by name.
+"""Mutants of the engine, each with one known fault: the checker must find every one by name.
 
 A mutant is made by replacing a seam of the real engine inside the test's process; nothing in the product knows of it.
 """
@@ -6,7 +6,7 @@ A mutant is made by replacing a seam of the real engine inside the test's proces
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,9 +19,10 @@ from penstock.core.limits.windows import SECOND_MS, Window
 from penstock.core.model import Queue, QueueId, Task, TaskKind, TaskState
 from penstock.core.scheduling import fairness, gates
 from penstock.core.scheduling.gates import ScopeState
+from penstock.core.scheduling.ledger import LockedScopes
 from penstock.core.verify.findings import Law
 from penstock.engine.activities import activity_reports
-from penstock.engine.matching import claim, dispatcher, permits
+from penstock.engine.matching import dispatcher, permits, snapshot, undelivered
 from penstock.ports.store import Operation, TransactionClass, Tx
 from penstock.stores.memory import MemoryStore
 from penstock.stores.memory.matching.queues import MemoryQueues
@@ -36,7 +37,7 @@ Patch = pytest.MonkeyPatch
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault, and the laws of which at least one must name it."""
+    """A fault, and the invariants of which at least one must be reported as violated."""
 
     name: str
     commit: Callable[[Patch], None]
@@ -56,26 +57,26 @@ def mutant(*laws: Law) -> Callable[[Callable[[Patch], None]], Callable[[Patch], 
 
 @mutant(Law.CAP, Law.CLIENT_CAP)
 def double_release(patch: Patch) -> None:
-    """Every end of a lease frees two permits."""
+    """Every ended lease releases two permits."""
     honest = lease_counts.end
 
     def end_twice(*where: Any) -> None:
         honest(*where)
         honest(*where)
 
-    patch.setattr(lease_counts, "_insist", lambda *_: None)
+    patch.setattr(lease_counts, "_check_invariant", lambda *_: None)
     patch.setattr(lease_counts, "end", end_twice)
 
 
 @mutant(Law.CAP, Law.CLIENT_CAP)
 def permit_not_taken_at_start(patch: Patch) -> None:
-    """A task that was claimed ahead starts without being counted."""
+    """A prefetched task starts without being counted."""
     patch.setattr(permits, "_hold", lambda *_: None)
 
 
 @mutant(Law.ACKNOWLEDGED, Law.ONE_OUTCOME, Law.ENDS_ONCE)
 def missing_epoch_guard(patch: Patch) -> None:
-    """Whoever reports on a task is heard, also under the token of a lease that somebody else has by now."""
+    """Reports are accepted without checking the lease token."""
     honest = activity_reports._lease_refusal
 
     def unguarded(task: Task, *told: Any) -> Any:
@@ -87,7 +88,7 @@ def missing_epoch_guard(patch: Patch) -> None:
 
 @mutant(Law.RATE, Law.CLIENT_RATE)
 def minute_bucket_instead_of_sliding(patch: Patch) -> None:
-    """What slid is forgotten with the calendar minute."""
+    """The sliding window forgets everything at the calendar minute."""
     honest = windows._leaves_at_ms
     patch.setattr(windows, "_leaves_at_ms", lambda _, second: honest(Window.MINUTE, second))
 
@@ -101,17 +102,17 @@ def window_too_short(patch: Patch) -> None:
 @mutant(Law.DELIVERED)
 def handed_back_without_refund(patch: Patch) -> None:
     """What was not delivered waits again, and what it was charged stays spent."""
-    honest = claim._undelivered
+    honest = undelivered._undelivered
 
     def unrefunded(task: Task, now_ms: int) -> Task:
         return replace(honest(task, now_ms), ended_refunded=False)
 
-    patch.setattr(claim, "_undelivered", unrefunded)
+    patch.setattr(undelivered, "_undelivered", unrefunded)
 
 
 @mutant(Law.RATE, Law.COST)
 def refunded_twice(patch: Patch) -> None:
-    """What was not delivered gives back twice what it was charged."""
+    """Undelivered tasks are refunded twice."""
     honest = windows.returned
 
     def twice(window: Window, counts: windows.Counts, at_ms: int, amount: int) -> windows.Counts:
@@ -123,33 +124,34 @@ def refunded_twice(patch: Patch) -> None:
 @mutant(Law.CAP, Law.CLIENT_CAP)
 def lock_scope_mismatch(patch: Patch) -> None:
     """One queue of a group takes another lock, so it decides by what it read before."""
-    honest, before = claim.counting, dict[str, ScopeState]()
+    honest, before = snapshot.lock_scopes, dict[str, ScopeState]()
 
-    async def unlocked(tx: Tx, queue: Queue) -> tuple[dict[str, ScopeState], Sequence[ScopeState]]:
-        states, settled = await honest(tx, queue)
+    async def unlocked(tx: Tx, queue: Queue) -> LockedScopes:
+        locked = await honest(tx, queue)
         if queue.name != "b":
-            return states, settled
+            return locked
+        states = locked.states
         stale = {
             name: replace(before.get(name, state), ended=before.get(name, state).granted)
             for name, state in states.items()
         }
         before.update(states)
-        return stale, settled
+        return LockedScopes(stale, locked.corrected)
 
-    patch.setattr(lease_counts, "_insist", lambda *_: None)
-    patch.setattr(claim, "counting", unlocked)
+    patch.setattr(lease_counts, "_check_invariant", lambda *_: None)
+    patch.setattr(snapshot, "lock_scopes", unlocked)
 
 
 @mutant(Law.LOST)
 def lost_wakeup(patch: Patch) -> None:
-    """Bells do not ring, and nobody looks again by himself."""
+    """Notifications are lost, and there is no fallback polling."""
     patch.setattr(LocalWakeups, "notify", lambda *_: None)
     patch.setattr(dispatcher, "LOOK_AGAIN_S", 3600.0)
 
 
 @mutant(Law.ACKNOWLEDGED)
 def ack_before_commit(patch: Patch) -> None:
-    """Now and then a report is acknowledged, and its transaction never happens."""
+    """Now and then a report is acknowledged although its transaction was rolled back."""
     honest, completions = MemoryStore.transact, itertools.count(1)
 
     async def forgetful(
@@ -159,8 +161,8 @@ def ack_before_commit(patch: Patch) -> None:
         key: str,
         tx_class: TransactionClass = TransactionClass.WORK,
     ) -> T:
-        told = operation.__qualname__.startswith("completion.")
-        if not told or next(completions) % 7:
+        is_completion = operation.__qualname__.startswith("completion_transaction.")
+        if not is_completion or next(completions) % 7:
             return await honest(self, operation, key=key, tx_class=tx_class)
         tx = self._tx(writable=True)
         try:
@@ -173,7 +175,7 @@ def ack_before_commit(patch: Patch) -> None:
 
 @mutant(Law.LATE_ANSWER)
 def expiry_resurrected(patch: Patch) -> None:
-    """A lease that has expired lives again when its holder says something."""
+    """An expired lease becomes valid again when its holder reports."""
     honest = activity_reports._lease_refusal
 
     def lenient(task: Task, run: Any, activity: Any, report: Any, now_ms: int) -> Any:
@@ -184,7 +186,7 @@ def expiry_resurrected(patch: Patch) -> None:
 
 @mutant(Law.FIFO)
 def newest_first(patch: Patch) -> None:
-    """Not who came first goes first, but who was written last."""
+    """Last in, first out instead of first in, first out."""
     honest = MemoryQueues._first_of
 
     def last_of(self: MemoryQueues, lane: Any, count: int, fit: Any) -> Any:
@@ -195,7 +197,7 @@ def newest_first(patch: Patch) -> None:
 
 @mutant(Law.NAMESPACE)
 def namespace_from_body(patch: Patch) -> None:
-    """A worker gets the tasks of a namespace that is not its own."""
+    """A worker gets tasks of another namespace."""
     honest = MemoryQueues.ensure
 
     async def elsewhere(self: MemoryQueues, namespace: str, name: str, kind: TaskKind) -> Queue:
@@ -217,7 +219,7 @@ def zero_is_unlimited(patch: Patch) -> None:
 
 @mutant(Law.COST)
 def cost_not_reserved(patch: Patch) -> None:
-    """A lease reserves nothing of the budget."""
+    """A lease does not count against the budget."""
     honest = gates.charged
 
     def free(rules: Any, state: Any, count: int, cost: int, now_ms: int) -> Any:
@@ -229,22 +231,22 @@ def cost_not_reserved(patch: Patch) -> None:
 
 @mutant(Law.CAP, Law.CLIENT_CAP)
 def cap_of_yesterday(patch: Patch) -> None:
-    """Leases of the queue are counted before those that go now, one too few."""
+    """Leases of the queue are counted one too few."""
 
     async def too_few(tx: Tx, queue: Queue) -> int:
         limit = queue.rules.lease_cap
         return 0 if limit is None else max(0, await tx.queues.running(QueueId(queue.queue_id), limit) - 1)
 
-    patch.setattr(claim, "running_on", too_few)
+    patch.setattr(snapshot, "lease_count", too_few)
 
 
 def weight_at_enqueue(patch: Patch) -> None:
-    """What an operator sets binds only what comes later; what waits keeps the weight that it came with."""
+    """A new weight only applies to later tasks; the backlog keeps the old one."""
     patch.setattr(fairness.Lane, "effective_milli", property(lambda lane: lane.wanted_milli))
 
 
 def nonce_not_stored(patch: Patch) -> None:
-    """Whoever sends a signed request again is taken for somebody new."""
+    """Nonces are always accepted as new."""
 
     async def always_new(*_: Any) -> bool:
         return True
@@ -253,4 +255,4 @@ def nonce_not_stored(patch: Patch) -> None:
 
 
 BESIDE_LIMITS = (weight_at_enqueue, nonce_not_stored)
-"""Faults that no limit tells of: each breaks the check of its own name."""
+"""Faults that are not about limits: each is found by the check of its name."""

@@ -1,4 +1,4 @@
-"""What the callers of a server saw, and what they found in it at the end."""
+"""What the clients of a server observed, and its final state."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ class Kind(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What a report was answered with in the end."""
+    """The final outcome of a report."""
 
     ACCEPTED = "accepted"
     REPEATED = "repeated"
-    """Accepted, and the server says that it knew: an earlier send of the same bytes had arrived."""
+    """Accepted as a repetition: an earlier send of the same bytes had arrived."""
     REFUSED = "refused"
     UNKNOWN = "unknown"
 
 
 @dataclass
 class Start:
-    """One thing to be started; sent again with the same key until it is acknowledged."""
+    """A start, repeated with the same key until it is acknowledged."""
 
     kind: Kind
     id: str
     sends: int = 0
     run_ids: list[str] = field(default_factory=list)
-    """The run named by each acknowledgement."""
+    """The run in each acknowledgement."""
 
     @property
     def acknowledged(self) -> bool:
@@ -38,7 +38,7 @@ class Start:
 
 @dataclass
 class Lease:
-    """A task as a worker received it. Times are those of the one host on which all of this runs."""
+    """A task as a worker received it. All times are by the clock of the one host."""
 
     kind: Kind
     task_id: str
@@ -52,7 +52,7 @@ class Lease:
 
     @property
     def certainly_until_ms(self) -> int:
-        """The lease surely lives until its holder first sends its report, or else until it expires."""
+        """The lease is certainly valid until its holder first sends its report, or until it expires."""
         if self.reported_at_ms is None:
             return self.expires_at_ms
         return min(self.expires_at_ms, self.reported_at_ms)
@@ -60,7 +60,7 @@ class Lease:
 
 @dataclass
 class Report:
-    """The completion of a leased task, sent again unchanged until it is answered."""
+    """The completion of a leased task, repeated unchanged until there is a response."""
 
     kind: Kind
     task_id: str
@@ -69,7 +69,7 @@ class Report:
     token: str
     worker: str
     decides: bool = True
-    """False for a workflow task that is only acknowledged: it leaves no event."""
+    """False for a workflow task that leaves no event."""
     sends: int = 0
     verdict: Verdict = Verdict.UNKNOWN
     reason: str | None = None
@@ -81,13 +81,13 @@ class Report:
 
 @dataclass
 class Record:
-    """Everything that the callers saw."""
+    """Everything that the clients observed."""
 
     starts: list[Start] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
     server_errors: list[str] = field(default_factory=list)
-    """Answers that a server should never give, whatever happens to it."""
+    """Responses that a server must never return."""
 
     @property
     def acknowledged(self) -> int:
@@ -104,9 +104,9 @@ class FoundEvent:
     type: str
     step: int | None = None
     token: str | None = None
-    """The activity attempt that the event says it came from."""
+    """The activity attempt that caused the event."""
     task_id: str | None = None
-    """The workflow task that the event says it came from."""
+    """The workflow task that caused the event."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,6 @@ class FoundRun:
 
 @dataclass
 class Found:
-    """What the server says at the end, when nothing is going on any more."""
+    """The state of the server after everything has settled."""
 
     runs: list[FoundRun] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Measures how long a queue stands still, as its callers see it."""
+"""Measures stalls of a queue as its clients see them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.patience import PATIENCE_S
 
 
 class Progress:
-    """Starts an activity, takes one and completes it, again and again, at one server and on one queue."""
+    """Starts, polls and completes activities in a loop, at one server and on one queue."""
 
     def __init__(self, cluster: Cluster, name: str, task_queue: str) -> None:
         self._cluster = cluster
@@ -28,7 +28,7 @@ class Progress:
         self.refusals: list[str] = []
 
     async def prepare(self) -> None:
-        """Register the worker, and do one round, so that everything is known where it is asked for."""
+        """Register the worker and do one round, to warm up caches."""
         self._hand = await self._cluster.worker(f"worker-{self._name}", self._queue)
         await until(f"a first round of {self._name}", self.round)
 
@@ -38,7 +38,7 @@ class Progress:
                 self.finished_at.append(time.monotonic())
 
     async def round(self) -> bool:
-        """Whether a task was completed; a request that is refused is not repeated within the round."""
+        """Whether a task was completed; rejected requests are not retried within the round."""
         assert self._hand is not None
         try:
             started = await self._cluster.start_activity(
@@ -67,7 +67,7 @@ class Progress:
 
 
 async def watch(progresses: Sequence[Progress], since: float, for_s: float) -> dict[str, float]:
-    """Let all of them run until each has completed something after `since + for_s`; the longest standstill of each."""
+    """Run all until each has completed something after `since + for_s`; return the longest stall of each."""
     running = [asyncio.create_task(each.run_forever()) for each in progresses]
 
     def all_past() -> bool:

@@ -1,4 +1,4 @@
-"""The servers of these tests: short leases, and a file by which each can be told to die at a commit."""
+"""Servers for fault tests: short leases, and a file that makes each of them die at a commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAUNCHER = Path(__file__).parent / "programs/crashing_server.py"
 
 
 class Doomed:
-    """A server that dies when told, and can be started again on the same data and port."""
+    """A server that can be made to die, and restarted on the same data and port."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class Doomed:
         await asyncio.to_thread(self.live.start)
 
     def die_at(self, moment: CommitPoint, number: int = 1) -> None:
-        """Die at the n-th such moment from now on."""
+        """Kill itself at the n-th such moment from now on."""
         self._order(moment, number, signal.SIGKILL)
 
     def freeze_at(self, moment: CommitPoint, number: int = 1) -> None:
-        """Stand still at the n-th such moment from now on, until SIGCONT."""
+        """Stop at the n-th such moment from now on, until SIGCONT."""
         self._order(moment, number, signal.SIGSTOP)
 
     def _order(self, moment: CommitPoint, number: int, what: Signals) -> None:
@@ -62,7 +62,7 @@ class Doomed:
         written.replace(self.order)
 
     async def frozen(self, within_s: float = PATIENCE_S) -> None:
-        """Wait until it stands still."""
+        """Wait until the process is stopped."""
         await until("the server stands still", self._stands_still, within_s=within_s)
 
     def thaw(self) -> None:
@@ -74,7 +74,7 @@ class Doomed:
         return status.rpartition(")")[2].split()[0] == "T"
 
     async def died(self, within_s: float = PATIENCE_S) -> None:
-        """Wait until it is dead by its own hand."""
+        """Wait until it has killed itself."""
         await until("the server dies", lambda: self._dead(), within_s=within_s)
         assert self.live.process is not None
         assert self.live.process.returncode == -9
@@ -99,7 +99,7 @@ class Doomed:
 
 @contextlib.asynccontextmanager
 async def serving(*servers: Doomed) -> AsyncIterator[tuple[Doomed, ...]]:
-    """Servers that are up at the beginning of the block and gone after it, whatever happens inside."""
+    """Servers that are started before the block and stopped after it."""
     try:
         await asyncio.gather(*(each.start() for each in servers))
         yield servers

@@ -1,4 +1,4 @@
-"""A short fault campaign with a new seed each time. `python -m tests.faults.campaign` runs long ones."""
+"""A short fault campaign with a new seed each time; `python -m tests.faults.campaign` runs long ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def test_a_campaign_of_kills_and_freezes_finds_nothing_lost_doubled_or_ove
 ) -> None:
     seed = random.randrange(2**32)
     findings = await campaign(store, times(8), seed, tmp_path)
-    print(findings.figures, findings.standstills)
+    print(findings.figures, findings.stalls)
     assert findings.problems == [], findings.figures
     assert findings.figures["acknowledged"] > 0
     assert findings.figures["attempts run"] > 0

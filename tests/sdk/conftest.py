@@ -1,6 +1,6 @@
-"""One server that the tests of the SDK share, a namespace of its own for each test, and a client there.
+"""One server shared by the SDK tests, with a namespace and a client for each test.
 
-A module whose server is to have other settings, or is to be killed, makes one by itself.
+A module that needs other settings, or kills its server, starts its own.
 """
 
 from __future__ import annotations

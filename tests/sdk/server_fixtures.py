@@ -1,4 +1,4 @@
-"""A real server for tests of the SDK, one for each module, and a namespace for each test."""
+"""A real server for each test module of the SDK, and a namespace for each test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 
 @asynccontextmanager
 async def serving(folder: Path, **settings: str) -> AsyncIterator[Cluster]:
-    """One server on SQLite, as long as the block lasts."""
+    """Run one server on SQLite for the block."""
     made = server(folder, f"sqlite:///{folder}/penstock.db", settings=settings)
     with running(made):
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
@@ -34,6 +34,6 @@ async def new_namespace(cluster: Cluster) -> Cluster:
 
 
 async def connected(scene: Cluster, **options: Any) -> Client:
-    """A client in the scene's namespace, which may do all that operators and workers may."""
+    """A client in the scene's namespace with operator and worker permissions."""
     tokens = {"control_token": OPERATOR, "worker_token": WORKER}
     return await Client.connect(scene.first.url, namespace=scene.namespace, **(tokens | options))

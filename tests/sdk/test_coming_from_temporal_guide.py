@@ -1,4 +1,4 @@
-"""The guide for people who come from Temporal says what is so."""
+"""The guide for Temporal users is correct."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def guide(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What the guide defines."""
+    """The definitions in the guide."""
     module = types.ModuleType("coming_from_temporal")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     for block in blocks("python"):

@@ -171,7 +171,7 @@ IN_THE_SEEDS = {
 
 @pytest.mark.parametrize("number", IN_THE_SEEDS)
 def test_the_copies_are_those_of_the_seeds(number: str) -> None:
-    """Where the seeds are not at hand, the copies stand for them."""
+    """Where the seeds are missing, the copies stand for them."""
     for seed in SEEDS.glob(f"{number}_*.txt"):
         text = seed.read_text()
         for snippet in IN_THE_SEEDS[number]:
@@ -179,13 +179,13 @@ def test_the_copies_are_those_of_the_seeds(number: str) -> None:
 
 
 def defined(snippet: str, **names: Any) -> dict[str, Any]:
-    """What a snippet of statements defines."""
+    """The definitions of a snippet."""
     exec(compile(snippet, "<seed>", "exec", dont_inherit=True), names)
     return names
 
 
 def coroutine_function(snippet: str, **names: Any) -> Any:
-    """A function that awaits what a snippet awaits, and gives it back."""
+    """A function that awaits the snippet and returns its value."""
     body = textwrap.indent("return " + snippet.strip(), "    ")
     return defined(f"async def snippet():\n{body}\n", **names)["snippet"]
 
@@ -267,7 +267,7 @@ DispatchOptions = defined(
 
 
 class Resolved(DispatchOptions):  # type: ignore[misc, valid-type]
-    """The seed leaves the body out and says what it does."""
+    """The seed leaves the body out and describes it."""
 
     def to_execute_kwargs(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if value is not None}

@@ -1,4 +1,4 @@
-"""A client of the in-process server that knows what a well-behaved one sends, and may leave it out."""
+"""A client of the in-process server that sends all required headers by default, and may leave them out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DOCUMENTED = _documented()
 
 
 def _check_documented(method: str, target: str, reply: asgi.Answer) -> None:
-    """Every answer that any test gets is one that the OpenAPI document promises."""
+    """Check each response of all tests against the OpenAPI document."""
     path = unquote(target.partition("?")[0])
     promised = next((each[2] for each in _DOCUMENTED if each[0] == method and each[1].fullmatch(path)), None)
     if promised is not None and reply.status:
@@ -44,12 +44,12 @@ def _check_documented(method: str, target: str, reply: asgi.Answer) -> None:
 @dataclass(frozen=True, slots=True)
 class Reply(asgi.Answer):
     def expect(self, status: int, reason: str | None = None) -> Reply:
-        """Itself, if it is the answer that was expected."""
+        """This reply if it has the expected status."""
         assert (self.status, self.reason) == (status, reason), self.raw[:1000]
         return self
 
     def refused(self, status: int, reason: str) -> Reply:
-        """Itself, if it is a refusal in the contract's form; a 422 names its fields twice."""
+        """This reply if it is an error in the format of the contract; a 422 names its fields twice."""
         self.expect(status, reason)
         body = self.json
         assert body["message"]
@@ -62,14 +62,14 @@ class Reply(asgi.Answer):
         return self
 
     def refused_fields(self, *fields: str) -> Reply:
-        """Itself, if it is a 422 about exactly these fields."""
+        """This reply if it is a 422 about exactly these fields."""
         self.refused(422, "validation_failed")
         assert sorted(self.json["errors"]) == sorted(fields)
         return self
 
 
 class Client:
-    """Speaks to the application without a socket."""
+    """Calls the application without a socket."""
 
     def __init__(self, app: Any) -> None:
         self.app: asgi.App = app
@@ -87,7 +87,7 @@ class Client:
         chunks: Sequence[bytes] | None = None,
         hangs_up: bool = False,
     ) -> Reply:
-        """Send it. A header given as None is left out; `more_headers` come on top, also a second time."""
+        """Send a request. Headers with the value None are left out; `more_headers` may repeat others."""
         found: dict[str, str | bytes | None] = {"host": "127.0.0.1:8080"}
         if role is not None:
             found |= {name.lower(): value for name, value in live.headers(role, namespace).items()}
@@ -118,7 +118,7 @@ class Client:
         return await self.request("PATCH", target, json.dumps(body).encode(), **options)
 
     async def contents(self, namespace: str = "default") -> dict[str, Any]:
-        """All that a refused request might have left behind, without what the clock changes."""
+        """Everything that a rejected request might have changed, except what changes with time."""
         found: dict[str, Any] = {}
         for name, target, part, shown in (
             ("namespaces", "/api/namespaces", "namespaces", ("name", "description", "retention_days")),
@@ -134,7 +134,7 @@ class Client:
 
     @contextlib.asynccontextmanager
     async def unchanged(self, *namespaces: str) -> AsyncIterator[None]:
-        """Nothing that happens in the block leaves a trace."""
+        """Check that nothing in the block changes the state of the server."""
         names = namespaces or ("default",)
         before = [await self.contents(name) for name in names]
         yield

@@ -1,4 +1,4 @@
-"""The whole application in process, on each store, and a live server where sockets matter."""
+"""The whole application in process, on each store; a live server for tests of sockets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def on_postgres(postgres: Server) -> AsyncIterator[Client]:
 
 
 async def _migrate(url: str) -> None:
-    from penstock.stores.postgres.store import migrate
+    from penstock.stores.postgres.schema import migrate
 
     await migrate(url)
 

@@ -1,4 +1,4 @@
-"""Authentication: who gets in by which driver, and that nothing else does."""
+"""Authentication: what each driver accepts, and that nothing else is accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every refusal of bad input as the client sees it: a status, a named reason, and nothing written."""
+"""Errors of invalid input as the client sees them: a status, a reason, and nothing written."""
 
 from __future__ import annotations
 
@@ -417,7 +417,7 @@ class TestPaths:
         "target",
         ["/api", "/api/", "/api/nothing", "/api/workflows/", "//api/workflows", "/api//workflows", "/API/workflows",
          "/api/workflows/a/b/c", "/api/../api/workflows", "/api/%2e%2e/etc/passwd", "/docs/../openapi.json",
-         "/docs/%2e%2e/page.js", "/%00"],
+         "/docs/%2e%2e/page.css", "/%00"],
     )  # fmt: skip
     async def test_a_path_that_no_route_takes_is_not_found(self, penstock: Client, target: str) -> None:
         (await penstock.get(target)).refused(404, "not_found")

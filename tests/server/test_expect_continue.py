@@ -1,4 +1,4 @@
-"""`Expect: 100-continue`, which curl adds by itself to bodies of more than a megabyte, on a real socket."""
+"""`Expect: 100-continue`, which curl sends with bodies of more than a megabyte, on a real socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete, sound, and the same table as the routes."""
+"""The OpenAPI document: complete, valid, and in line with the routes."""
 
 from __future__ import annotations
 

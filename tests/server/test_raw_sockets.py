@@ -1,4 +1,4 @@
-"""What arrives on the socket before it is a request: refused with a reason, cut off in time, harmless to others."""
+"""Malformed and slow requests on a raw socket: rejected with a reason, timed out, and harmless to others."""
 
 from __future__ import annotations
 

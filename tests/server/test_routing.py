@@ -1,4 +1,4 @@
-"""Routes: literal before named, names decoded after they are found, nothing guessed."""
+"""Routes: literals take precedence over parameters, which are decoded after matching."""
 
 from __future__ import annotations
 

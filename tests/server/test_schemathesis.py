@@ -1,4 +1,4 @@
-"""Requests invented from the OpenAPI document: whatever they are, the server answers as the document says."""
+"""Requests generated from the OpenAPI document: the server responds as documented."""
 
 from __future__ import annotations
 

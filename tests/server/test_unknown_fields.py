@@ -1,4 +1,4 @@
-"""Fields that no shape defines: refused on routes of our own, warned about on routes of the public contract."""
+"""Unknown fields: errors on Penstock's own routes, warnings on routes of the public contract."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_a_route_of_our_own_refuses_a_misspelt_field_and_names_the_nearest
     assert refusal["reason"] == "validation_failed"
     misspelt = list(body)[-1]
     (problem,) = refusal["errors"][misspelt]
-    assert re.match(r"is no field here; did you mean \w+", problem)
+    assert re.match(r"is not a known field; did you mean \w+", problem)
 
 
 async def test_an_item_of_a_batch_of_starts_with_a_misspelt_field_is_refused_by_itself(

@@ -1,4 +1,4 @@
-"""What Penstock uses of uvicorn beyond its documented interface: a new version that changes it fails here by name.
+"""What Penstock uses of uvicorn beyond its documented interface: fails by name if a new version changes it.
 
 `server/protocol.py` extends uvicorn's HTTP protocol and gives its response cycle another transport; `assembly.py`
 replaces its main loop and signal handling. None of these is public API. The version is therefore bounded above in

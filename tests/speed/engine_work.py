@@ -11,19 +11,21 @@ from pathlib import Path
 from penstock.core.history.commands import Command, CompleteWorkflow, ScheduleActivity
 from penstock.core.model import Blob, Queue, QueueId, Task, TaskKind
 from penstock.core.scheduling.leases import Report
-from penstock.engine.activities import activity_reports
+from penstock.core.scheduling.polls import Poll
 from penstock.engine.context import EngineContext
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import Poll
+from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.operations import namespaces
 from penstock.engine.workers import worker_registry
-from penstock.engine.workflows import starts, workflow_reports
+from penstock.engine.workflows import starts
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
-from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.stores.sqlite.store import SqliteStore
 from penstock.system_clock import SystemClock, SystemEntropy
 from penstock.wakeups.local import LocalWakeups
+from tests.engine.support import direct
+from tests.support.claims import leased_of
 
 NAMESPACE, QUEUE, WORKER, TYPE = "default", "speed", "speed-worker", "Nothing"
 NOTHING = Blob("")
@@ -42,7 +44,7 @@ class EngineWork:
 
     async def start_task(self) -> None:
         request = self._start(starts.STANDALONE_TYPE)
-        await starts.start_activity(self.ctx, request, ScheduleActivity(TYPE, None, NOTHING))
+        await direct.start_activity(self.ctx, request, ScheduleActivity(TYPE, None, NOTHING))
 
     async def start_tasks(self, count: int) -> None:
         """Some hundred at once, as clients do."""
@@ -61,17 +63,17 @@ class EngineWork:
 
     async def _taken(self, most: int, kind: TaskKind) -> list[Task]:
         poll = Poll(NAMESPACE, WORKER, QUEUE, kind, tasks_max=most)
-        [verdict] = await claim.claim(self.ctx, self._queues[kind], [poll], None)
-        return [each.task for each in verdict.leased]
+        [verdict] = await claim_tasks(self.ctx, self._queues[kind], [poll], None)
+        return [each.task for each in leased_of(verdict)]
 
     async def complete(self, task: Task) -> None:
-        await activity_reports.complete(self.ctx, NAMESPACE, task.task_id, _report(task), NOTHING)
+        await direct.complete_activity(self.ctx, NAMESPACE, task.task_id, _report(task), NOTHING)
 
     async def complete_all(self, tasks: Sequence[Task]) -> None:
         await asyncio.gather(*(self.complete(task) for task in tasks))
 
     async def decide(self, task: Task, command: Command) -> None:
-        await workflow_reports.complete(self.ctx, NAMESPACE, task.task_id, _report(task), [command])
+        await direct.complete_workflow_task(self.ctx, NAMESPACE, task.task_id, _report(task), [command])
 
     async def empty(self) -> None:
         """End every standalone task that waits."""

@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import connections
 
 Seen = list[str]
 
@@ -76,7 +76,7 @@ def described(statements: Seen) -> str:
 
 def log_sqlite(log: StatementLog, patch: pytest.MonkeyPatch) -> None:
     """From here on, of every connection that a store opens."""
-    connect: Callable[..., Any] = sqlite._connect
+    connect: Callable[..., Any] = connections.connect
 
     def connected(*given: Any) -> Any:
         connection = connect(*given)
@@ -84,7 +84,7 @@ def log_sqlite(log: StatementLog, patch: pytest.MonkeyPatch) -> None:
         connection.set_progress_handler(log.step, STEP)
         return connection
 
-    patch.setattr(sqlite, "_connect", connected)
+    patch.setattr(connections, "connect", connected)
 
 
 def log_postgres(log: StatementLog, patch: pytest.MonkeyPatch) -> None:

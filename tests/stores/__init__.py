@@ -1,1 +1,1 @@
-"""One contract, every store: a store is finished when it passes."""
+"""One contract test suite for all stores, and tests of what is particular to each."""

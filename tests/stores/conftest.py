@@ -20,13 +20,13 @@ from tests.support.servers import Server, drop_database
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """The time of the stores that live on one node; PostgreSQL has its own."""
+    """The clock of the memory and SQLite stores; PostgreSQL has its own."""
     return ManualClock(NOW_MS)
 
 
 @pytest.fixture(autouse=True)
 def _merge_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writes travel together from the first time on, so that every test has them do so."""
+    """Merge statements from the first time on, so that every test exercises it."""
     monkeypatch.setattr(statement_merger, "HOT_AFTER", 0)
 
 
@@ -37,7 +37,7 @@ def wakeups() -> LocalWakeups:
 
 @pytest.fixture(scope="session")
 async def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with today's schema and nothing else in it, to be copied."""
+    """A file with the current schema and no rows, to be copied."""
     path = tmp_path_factory.mktemp("migrated") / "penstock.db"
     await (await open_store(path, ManualClock(NOW_MS), LocalWakeups())).close()
     return path
@@ -52,14 +52,14 @@ async def shared_database(postgres: Server) -> AsyncIterator[SharedDatabase]:
 
 @pytest.fixture
 async def shared_database_url(shared_database: SharedDatabase) -> AsyncIterator[str]:
-    """A database with today's schema and nothing else in it, which others had before and will have after."""
+    """A database with the current schema and no rows, shared with other tests one after the other."""
     yield shared_database.url
     await shared_database.empty()
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def address(request: pytest.FixtureRequest, tmp_path: Path, migrated_file: Path) -> str | Path | None:
-    """Where the store keeps its rows: nowhere, in a file, or in a database that is empty."""
+    """Where the store keeps its rows: in memory (None), in a file, or in an empty database."""
     match request.param:
         case "sqlite":
             return Path(shutil.copy(migrated_file, tmp_path))
@@ -105,7 +105,8 @@ async def open_store(
 
             return await CheckedStore.open(address, clock, wakeups, journals=journals)
         case str():
-            from penstock.stores.postgres.store import PostgresStore, migrate
+            from penstock.stores.postgres.schema import migrate
+            from penstock.stores.postgres.store import PostgresStore
 
             await migrate(address)
             return await PostgresStore.open(address, wakeups, journals=journals)

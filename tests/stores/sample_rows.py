@@ -1,4 +1,4 @@
-"""Databases with some thousand rows in every table, so that planners choose as they would in earnest."""
+"""Databases with some thousand rows in every table, so that planners choose as in production."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.builders import NOW_MS
 
 ROWS = 8_000
 UNFILLED = frozenset({"admission", "migrations"})
-"""Tables with a row or two, whatever happens."""
+"""Tables that have only a row or two."""
 Value = Callable[[int], Any]
 
 
@@ -23,12 +23,12 @@ class Column(NamedTuple):
 
 
 def _some(every: int, value: Value) -> Value:
-    """The value in one row of so many, nothing in the others."""
+    """The value in every n-th row, None in the others."""
     return lambda i: value(i) if i % every == 0 else None
 
 
 def _mostly(usual: str, *seldom: str) -> Value:
-    """A word that nearly all rows have; the others share one row in four."""
+    """A value that three rows in four have; the others share the rest."""
     return lambda i: seldom[i // 4 % len(seldom)] if i % 4 == 0 else usual
 
 
@@ -49,7 +49,7 @@ BY_NAME: Mapping[str, Value] = {
     "wanted_milli": lambda i: 1000,
     "override_milli": _some(4, lambda i: 1000),
 }
-"""What a column of this name holds, in any table."""
+"""Values by column name, in any table."""
 
 BY_COLUMN: Mapping[str, Mapping[str, Value]] = {
     "clocks": {"queue_id": lambda i: i},
@@ -80,7 +80,7 @@ BY_COLUMN: Mapping[str, Mapping[str, Value]] = {
     "lanes": {
         "key": lambda i: f"key-{i}",
         "count": lambda i: int(i % 7 == 0),
-        "place": lambda i: i // 7 % 5,
+        "state": lambda i: i // 7 % 5,
         "open_at_ms": _some(7, _MOMENT),
     },
     "keys": {"at_ms": _some(4, _MOMENT), "running": lambda i: int(i % 3 > 0), "reason": _some(20, str)},
@@ -94,18 +94,18 @@ BY_COLUMN: Mapping[str, Mapping[str, Value]] = {
         "lease_token": _leased(lambda i: f"token-{i}"),
         "lease_expires_at_ms": _leased(_MOMENT),
         "counted": lambda i: 0,
-        "reserved_for": _some(30, lambda i: f"worker_id-{i % 50}"),
-        "reserved_until_ms": _some(30, _MOMENT),
+        "sticky_worker_id": _some(30, lambda i: f"worker_id-{i % 50}"),
+        "sticky_until_ms": _some(30, _MOMENT),
     },
     "query_tasks": {"state": _mostly("answered", "pending", "leased")},
     "cohorts": {"new_start_selected": lambda i: int(i % 20 == 0)},
     "scopes": {"policy": _some(4, lambda i: "{}")},
 }
-"""What particular columns hold: words that indexes and checks ask for, in plausible numbers."""
+"""Values by table and column: as indexes and checks need them, in plausible proportions."""
 
 
 def rows(table: str, columns: Sequence[Column]) -> list[tuple[Any, ...]]:
-    """The rows of a table, those left out whose key another one has."""
+    """The rows of a table, without duplicate keys."""
     keys = [place for place, column in enumerate(columns) if column.in_key]
     values = [_value(table, column, alone=column.in_key and len(keys) == 1) for column in columns]
     made = [tuple(value(i) for value in values) for i in range(1, ROWS + 1)]
@@ -113,7 +113,7 @@ def rows(table: str, columns: Sequence[Column]) -> list[tuple[Any, ...]]:
 
 
 def _value(table: str, column: Column, *, alone: bool) -> Value:
-    """What a column holds; one that alone is the key holds something else in every row."""
+    """The values of a column; unique if it is the whole primary key."""
     name = column.name
     particular = BY_COLUMN.get(table, {}).get(name) or (None if alone else BY_NAME.get(name))
     if particular is not None:

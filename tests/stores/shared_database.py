@@ -1,4 +1,4 @@
-"""One migrated database for many tests: each finds it empty, and none waits until one is made."""
+"""One migrated database for many tests, emptied after each: creating one takes too long."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from penstock.stores.postgres.store import migrate
+from penstock.stores.postgres.schema import migrate
 from tests.support.servers import Server, create_database
 
 TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
@@ -16,7 +16,7 @@ SEQUENCES = "SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, 
 
 @dataclass(frozen=True, slots=True)
 class SharedDatabase:
-    """A database with today's schema, and the rows that its migrations wrote."""
+    """A database with the current schema, and the rows that its migrations inserted."""
 
     url: str
     first_rows: Mapping[str, Sequence[asyncpg.Record]]
@@ -33,7 +33,7 @@ class SharedDatabase:
             await connection.close()
 
     async def empty(self) -> None:
-        """Take away what a test left, and put back what the migrations wrote."""
+        """Delete the rows of a test, and restore those of the migrations."""
         connection = await asyncpg.connect(self.url, server_settings={"lock_timeout": "10s"})
         try:
             async with connection.transaction():

@@ -1,4 +1,4 @@
-"""A store that writes down which statements the operations of its callers ask."""
+"""A store that logs the statements that operations fetch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class StatementLogStore:
-    """Passes everything on to a SQL store and keeps the name of every question on the way."""
+    """Wraps a SQL store and records the name of every statement that is fetched."""
 
     def __init__(self, behind: Store) -> None:
         self._behind = behind

@@ -1,4 +1,4 @@
-"""Operations that the contract suite runs again and again."""
+"""Operations that many contract tests use."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from penstock.core.model import Queue, QueueId, Task, TaskKind
 from penstock.core.scheduling.dispatch import Hold, QueueSnapshot, Settled, WorkerFilter, decide, settle
 from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Lane, LaneKey, LaneState
 from penstock.core.scheduling.gates import ScopeState, counted_by
+from penstock.core.scheduling.ledger import announced
 from penstock.engine.limits.adoption import adopt
-from penstock.engine.matching.claim import counted, counting
+from penstock.engine.matching.snapshot import lock_scopes
 from penstock.ports.store import Store, TransactionClass, Tx
 from tests.support.builders import NOW_MS, leased, standing_of
 
 T = TypeVar("T")
 ANYTHING = WorkerFilter(types=(), build_id=None)
 SPARE = 64
-"""Where keys can be blocked, so many more lanes are read than there is room."""
+"""Where keys can be blocked, this many more lanes are read than there are slots."""
 _tokens = itertools.count(1)
 _stamps = itertools.count(1)
 
 
 async def record(store: Store, write: Callable[[Tx], object], key: str = "test") -> None:
-    """Run an operation that decides nothing and records what `write` says."""
+    """Run an operation that records the writes of `write`."""
 
     async def operation(tx: Tx) -> None:
         write(tx)
@@ -37,7 +38,7 @@ async def record(store: Store, write: Callable[[Tx], object], key: str = "test")
 
 
 async def look(store: Store, question: Callable[[Tx], Awaitable[T]]) -> T:
-    """Ask one thing of what is committed."""
+    """Read one value in a snapshot."""
 
     async def operation(tx: Tx) -> T:
         return await question(tx)
@@ -55,7 +56,7 @@ async def a_queue(
 
 
 async def queue_now(store: Store, queue_id: QueueId) -> Queue:
-    """The queue as a claim would find it."""
+    """The queue as a claim reads it."""
 
     async def operation(tx: Tx) -> Queue | None:
         return await tx.queues.lock(queue_id)
@@ -66,12 +67,12 @@ async def queue_now(store: Store, queue_id: QueueId) -> Queue:
 
 
 def untimed(queue: Queue) -> Queue:
-    """What a queue is, whenever it was read."""
+    """A queue without the time at which it was read."""
     return replace(queue, at_ms=0)
 
 
 async def enqueue(store: Store, *tasks: Task, weight_milli: int = 1000) -> None:
-    """Put tasks in line, one operation for all."""
+    """Enqueue tasks in one operation."""
 
     def write(tx: Tx) -> None:
         for task in tasks:
@@ -88,7 +89,7 @@ async def claim(
     key: str = "claim",
     now_ms: int = NOW_MS,
 ) -> list[Task]:
-    """Lease what the core decides at a moment, in the order it decides."""
+    """Lease the tasks that the core grants, in its order."""
 
     async def operation(tx: Tx) -> list[Task]:
         return await _claim(tx, queue_id, room, worker_filter, now_ms)
@@ -108,7 +109,7 @@ async def _claim(
     taken = {lane_key: len(tasks) for lane_key, tasks in waiting.items()}
     settled = settle(snapshot, taken)
     _bill(tx, snapshot.queue, settled, taken)
-    counts, scopes = counted(snapshot.queue.rules), counted_by(settled.scopes)
+    counts, scopes = announced(snapshot.queue.rules), counted_by(settled.scopes)
     granted = [
         leased(waiting[lane_key].pop(0), token=f"token-{next(_tokens)}", counted=counts, scopes=scopes)
         for lane_key in settled.order
@@ -121,7 +122,7 @@ async def _claim(
 async def _snapshot(
     tx: Tx, queue_id: QueueId, room: int, worker_filter: WorkerFilter, now_ms: int
 ) -> QueueSnapshot:
-    """All that a claim could want to know, whatever the rules are."""
+    """A complete snapshot of the queue."""
     queue = await tx.queues.lock(queue_id)
     assert queue is not None
     aging, in_order = queue.rules.aging, queue.rules.order is DispatchOrder.ARRIVAL
@@ -151,12 +152,12 @@ async def _snapshot(
         starving,
         list(arrivals.values()),
         await tx.queues.blocked(queue_id),
-        (await counting(tx, queue))[0],
+        (await lock_scopes(tx, queue)).states,
     )
 
 
 def _bill(tx: Tx, queue: Queue, settled: Settled, taken: Mapping[LaneKey, int]) -> None:
-    """Record what the claim has cost, whom it has placed and whom it has put aside."""
+    """Record the charges, tags and lane states of a claim."""
     queue_id, rules = queue.queue_id, queue.rules
     tx.policies.settle(queue_id, settled.paid_until_ns, settled.aging_turn, settled.window)
     for state in settled.scopes if settled.order else ():
@@ -176,7 +177,7 @@ def _bill(tx: Tx, queue: Queue, settled: Settled, taken: Mapping[LaneKey, int]) 
 
 
 async def limit(store: Store, name: str, namespace: str | None = "default", **limits: int | str) -> int:
-    """Set what operators ask of a scope, as the engine does: every line that it limits is counted, and told."""
+    """Set the policy of a scope as the engine does: leases of its queues are counted, and the queues are stamped."""
 
     async def operation(tx: Tx) -> int:
         before = await tx.scopes.lock_admission()
@@ -204,7 +205,7 @@ def _policy(version: int, limits: Mapping[str, int | str]) -> Policy:
 
 
 async def take_effect(tx: Tx, lines: Sequence[Queue], after: Admission) -> None:
-    """Have the scopes count what lines that are held still lease already, and let the lines go by the limits."""
+    """Have the scopes count the leases of locked queues, and stamp the queues."""
     joined: dict[str, list[Queue]] = {}
     for line in lines:
         for rules in after.of(line.namespace, line.name, line.kind, line.policy, tx.now_ms).scopes:
@@ -214,13 +215,13 @@ async def take_effect(tx: Tx, lines: Sequence[Queue], after: Admission) -> None:
 
 
 async def scope_now(store: Store, name: str) -> ScopeState:
-    """What a scope counts."""
+    """The state of a scope."""
     found = await look(store, lambda tx: tx.scopes.find([name]))
     return found[0] if found else ScopeState(0, name)
 
 
 async def busy_lanes(store: Store, queue_id: QueueId) -> dict[LaneKey, Lane]:
-    """Every lane with a ready task, wherever it stands."""
+    """All lanes with ready tasks, in any state."""
     backlog = await look(store, lambda tx: tx.queues.backlog(queue_id, NOW_MS, 1_000))
     return {each.lane.lane_key: each.lane for each in backlog.lanes}
 
@@ -230,7 +231,7 @@ async def places(store: Store, queue_id: QueueId) -> dict[LaneKey, LaneState]:
 
 
 async def stand(store: Store, queue_id: QueueId, *lanes: Lane, taken: int = 0) -> None:
-    """Have lanes stand where they are said to, as a claim that took so many from each would."""
+    """Settle lanes in a given state, as a claim that took `taken` tasks from each."""
 
     def write(tx: Tx) -> None:
         for lane in lanes:
@@ -242,7 +243,7 @@ async def stand(store: Store, queue_id: QueueId, *lanes: Lane, taken: int = 0) -
 def a_lane(
     key: str = "", lane_state: LaneState = LaneState.READY, level: int = 3, tag: int = 0, **standing: Any
 ) -> Lane:
-    """A lane of the ordinary weight, as a claim would settle it."""
+    """A lane with default weight."""
     return replace(Lane(level, key, tag, 1000, 1000, count=0, state=lane_state, base=0), **standing)
 
 

@@ -1,4 +1,4 @@
-"""What the memory store refuses, so that a mistake shows before it meets a database."""
+"""Assertions of the memory store, which catch mistakes that a database would not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.limits.policies import PolicyChange
-from penstock.core.model import ChildState, Queue, RunId, RunStatus, TaskState, UpdateStatus
+from penstock.core.model import (
+    NO_LINEAGE,
+    ChildState,
+    Lineage,
+    Queue,
+    ReplayBlock,
+    RunId,
+    RunStatus,
+    TaskState,
+    UpdateStatus,
+)
 from penstock.core.scheduling.fairness import LaneState, VirtualClock
 from penstock.errors import Unavailable
 from penstock.ports.store import Store, Tx
@@ -133,16 +143,16 @@ async def test_a_closed_run_cannot_keep_a_deadline(memory: Store):
 
 
 async def test_a_closed_run_cannot_be_blocked(memory: Store):
-    run = a_run(blocked='{"sequence":5}')
+    run = a_run(blocked=ReplayBlock(sequence=5))
     await record(memory, lambda tx: tx.runs.insert(run))
     with pytest.raises(AssertionError, match="waits for no other code"):
         await record(memory, lambda tx: tx.runs.save(replace(run, status=RunStatus.TERMINATED)))
 
 
 async def test_where_a_run_comes_from_cannot_be_changed(memory: Store):
-    await record(memory, lambda tx: tx.runs.insert(a_run(lineage='{"parent_run_id":"r0"}')))
+    await record(memory, lambda tx: tx.runs.insert(a_run(lineage=Lineage(parent_run_id=RunId("r0")))))
     with pytest.raises(AssertionError):
-        await record(memory, lambda tx: tx.runs.save(a_run(lineage="{}")))
+        await record(memory, lambda tx: tx.runs.save(a_run(lineage=NO_LINEAGE)))
 
 
 async def test_a_workflow_id_passes_over_no_run(memory: Store):

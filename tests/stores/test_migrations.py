@@ -1,4 +1,4 @@
-"""Databases of earlier schemas: they are brought up to date, and what they hold goes on."""
+"""Migration of databases of earlier schemas, with their rows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,21 @@ import asyncpg
 import pytest
 
 from penstock.core.model import (
+    NO_LINEAGE,
     Activity,
     ActivityTimeouts,
+    OutboxKind,
+    OutboxMessage,
+    QueueId,
     RetrySchedule,
     Run,
     RunId,
     Task,
+    TaskId,
     Timer,
 )
+from penstock.core.scheduling.fairness import LaneState
+from penstock.core.waits import NO_WAITS, Waits
 from penstock.ports.store import Store, Tx
 from penstock.stores.migrations.registry import Migration, migrations
 from penstock.stores.sql.catalogue import Dialect
@@ -30,9 +37,12 @@ from tests.support.builders import NOW_MS, a_child, a_letter, a_request, an_even
 from tests.support.clock import ManualClock
 
 NEWEST = len(migrations(Dialect.SQLITE))
+BEFORE_RENAMES = 13
+"""The last schema with the earlier names of tables and columns."""
 BEFORE_WORKFLOWS = (1, 2, 3)
-"""Schemas whose runs do not know what they wait for."""
+"""Schemas in which runs do not record what they wait for."""
 Row = Mapping[str, Any]
+Rows = Sequence[tuple[str, Row]]
 
 
 def an_old_run(run_id: str, **changes: Any) -> Row:
@@ -121,7 +131,7 @@ OLD_END: Row = {
     "payload": "{}",
     "recorded_at_ms": NOW_MS,
 }
-OLD_ROWS: Sequence[tuple[str, Row]] = (
+OLD_ROWS: Rows = (
     *(("runs", run) for run in OLD_RUNS),
     ("events", OLD_END),
     ("queues", {"namespace": "default", "name": "orders", "kind": "workflow"}),
@@ -129,6 +139,60 @@ OLD_ROWS: Sequence[tuple[str, Row]] = (
     ("activities", OLD_ACTIVITY),
     ("timers", OLD_TIMER),
 )
+RENAMED_ROWS: Rows = (
+    *OLD_ROWS,
+    (
+        "letters",
+        {
+            "letter_id": "m1",
+            "namespace": "default",
+            "workflow_id": "order-idle",
+            "run_id": "idle",
+            "kind": "child_started",
+            "payload": "{}",
+            "created_at_ms": NOW_MS,
+        },
+    ),
+    (
+        "tasks",
+        {
+            **OLD_TASK,
+            "task_id": "new-1",
+            "run_id": "new",
+            "route": "Order\x1f",
+            "reserved_for": "worker-1",
+            "reserved_until_ms": NOW_MS + 5_000,
+        },
+    ),
+    (
+        "lanes",
+        {
+            "queue_id": 1,
+            "level": 3,
+            "key": "",
+            "tag": 7,
+            "weight_milli": 1000,
+            "wanted_milli": 1000,
+            "count": 2,
+            "place": 4,
+        },
+    ),
+    ("keys", {"queue_id": 1, "key": "tenant", "running_limit": 5, "at_ms": NOW_MS, "author": "ops"}),
+    (
+        "message_streams",
+        {
+            "namespace": "default",
+            "workflow_id": "order-idle",
+            "name": "chat",
+            "run_id": "idle",
+            "last_position": 9,
+            "told_position": 6,
+            "through_position": 4,
+        },
+    ),
+    ("remains", {"run_id": "gone"}),
+)
+"""Rows of the last schema with the earlier names, one in each table that was renamed in part or as a whole."""
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -143,21 +207,22 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
 async def migrated(
     address: str | Path, schema: int, clock: ManualClock, wakeups: LocalWakeups
 ) -> AsyncIterator[Store]:
-    """A store over a database that was made and filled by an earlier program."""
+    """A store over a database that was created and filled by an earlier version."""
     await fill(address, schema)
     store = await open_store(address, clock, wakeups)
     yield store
     await store.close()
 
 
-async def fill(address: str | Path, schema: int) -> None:
-    """Make a database of an earlier schema, and put the old rows into it."""
+async def fill(address: str | Path, schema: int, rows: Rows | None = None) -> None:
+    """Create a database of an earlier schema, and insert the old rows."""
+    rows = OLD_ROWS if rows is None else rows
     match address:
         case Path():
             with contextlib.closing(sqlite3.connect(address)) as file:
                 for migration in migrations(Dialect.SQLITE)[:schema]:
                     file.executescript(migration.sql)
-                for statement, values in (*_noted(Dialect.SQLITE, schema), *_inserts("?{}")):
+                for statement, values in (*_noted(Dialect.SQLITE, schema), *_inserts("?{}", rows)):
                     file.execute(statement, values)
                 file.commit()
         case str():
@@ -165,14 +230,14 @@ async def fill(address: str | Path, schema: int) -> None:
             try:
                 for migration in migrations(Dialect.POSTGRES)[:schema]:
                     await connection.execute(migration.sql)
-                for statement, values in (*_noted(Dialect.POSTGRES, schema), *_inserts("${}")):
+                for statement, values in (*_noted(Dialect.POSTGRES, schema), *_inserts("${}", rows)):
                     await connection.execute(statement, *values)
             finally:
                 await connection.close()
 
 
 def _noted(dialect: Dialect, schema: int) -> list[tuple[str, tuple[Any, ...]]]:
-    """The statements that say which migrations a database has."""
+    """The statements that record which migrations a database has."""
     number = "INTEGER" if dialect is Dialect.SQLITE else "BIGINT"
     table = (
         f"CREATE TABLE migrations (number {number} PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)"
@@ -187,9 +252,9 @@ def _noted(dialect: Dialect, schema: int) -> list[tuple[str, tuple[Any, ...]]]:
     ]
 
 
-def _inserts(mark: str) -> list[tuple[str, tuple[Any, ...]]]:
+def _inserts(mark: str, rows: Rows) -> list[tuple[str, tuple[Any, ...]]]:
     found = []
-    for table, row in OLD_ROWS:
+    for table, row in rows:
         marks = ", ".join(mark.format(place) for place in range(1, len(row) + 1))
         found.append((f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values())))
     return found
@@ -232,14 +297,14 @@ async def test_open_runs_with_something_open_are_marked_as_not_knowing_their_gro
     migrated: Store, schema: int
 ):
     marked = {run["run_id"]: (await run_of(migrated, run["run_id"])).waits for run in OLD_RUNS}
-    old = '{"old":true}'
+    old = Waits(old=True)
     assert marked == {
         "calling": old,
         "sleeping": old,
         "new": old,
         "going": old,
-        "idle": "{}",
-        "done": "{}",
+        "idle": NO_WAITS,
+        "done": NO_WAITS,
     }
 
 
@@ -250,7 +315,7 @@ async def test_old_runs_have_no_children_updates_or_signals_and_come_from_nowher
     for old in OLD_RUNS:
         run = await run_of(migrated, old["run_id"])
         assert (run.open_children, run.open_updates, run.unseen_signals) == (0, 0, 0)
-        assert (run.last_request, run.owed, run.lineage) == (0, 0, "{}")
+        assert (run.last_request, run.owed, run.lineage) == (0, 0, NO_LINEAGE)
         assert (run.blocked, run.archived_at_ms) == (None, None)
 
 
@@ -287,3 +352,29 @@ async def test_a_sqlite_file_is_copied_before_it_is_changed(
     with contextlib.closing(sqlite3.connect(f"{path}.before-{schema + 1:04d}")) as copy:
         assert copy.execute("SELECT max(number) FROM migrations").fetchone() == (schema,)
         assert copy.execute("SELECT count(*) FROM runs").fetchone() == (len(OLD_RUNS),)
+
+
+async def test_rows_under_earlier_names_of_tables_and_columns_are_read_as_they_were(
+    address: str | Path, clock: ManualClock, wakeups: LocalWakeups
+):
+    await fill(address, BEFORE_RENAMES, RENAMED_ROWS)
+    store = await open_store(address, clock, wakeups)
+    try:
+        message = await look(store, lambda tx: tx.outbox.get("m1"))
+        assert message == OutboxMessage(
+            "m1", "default", "order-idle", RunId("idle"), OutboxKind.CHILD_STARTED, "{}", NOW_MS
+        )
+        assert await look(store, lambda tx: tx.outbox.waiting(9)) == ["m1"]
+        sticky = await look(store, lambda tx: tx.tasks.get(TaskId("new-1")))
+        assert sticky is not None
+        assert (sticky.sticky_worker_id, sticky.sticky_until_ms) == ("worker-1", NOW_MS + 5_000)
+        found = await look(store, lambda tx: tx.queues.lane(QueueId(1), 3, "", NOW_MS))
+        assert found is not None
+        assert (found.lane.state, found.lane.tag, found.lane.count) == (LaneState.BLOCKED, 7, 2)
+        settings = await look(store, lambda tx: tx.policies.key_settings(QueueId(1), ["tenant"]))
+        assert settings["tenant"].lease_cap == 5
+        [stream] = await look(store, lambda tx: tx.messages.streams_of(RunId("idle")))
+        assert (stream.last_position, stream.delivered_position, stream.through_position) == (9, 6, 4)
+        assert await look(store, lambda tx: tx.retention.remains(9)) == ["gone"]
+    finally:
+        await store.close()

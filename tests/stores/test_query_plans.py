@@ -1,4 +1,4 @@
-"""No statement reads a table from end to end: what the databases plan for each of them is looked at."""
+"""No statement scans a whole table, according to the plans of the databases."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Any
 import asyncpg
 import pytest
 
+from penstock.stores.postgres import schema as postgres_schema
 from penstock.stores.postgres import session_limits
-from penstock.stores.postgres import store as postgres
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import connections
+from penstock.stores.sqlite import schema as sqlite_schema
 from tests.stores.sample_rows import UNFILLED, fill_postgres, fill_sqlite
 
 READS_ALL: Mapping[str, str] = {
@@ -25,7 +26,7 @@ READS_ALL: Mapping[str, str] = {
     "scope_difference": "it counts every lease, in an index that holds nothing else, for those who check us",
     "idle_lanes": "idle lanes only, no more than are asked for, and they are dropped then",
 }
-"""Statements that may, and why."""
+"""Statements that may scan a table, and why."""
 
 TAKES_ANY: Mapping[str, str] = {
     "any_expired_nonce": "one row will do",
@@ -34,7 +35,7 @@ TAKES_ANY: Mapping[str, str] = {
     "any_journal_before": "one row will do",
     "expired_queries": "some rows will do",
 }
-"""Statements for which PostgreSQL, if it were left to itself, hopes to find a row soon wherever it begins."""
+"""Statements for which PostgreSQL would otherwise choose an unsuitable index, expecting to find a row early."""
 
 AS_THE_STORE_ASKS = session_limits.server_settings(session_limits.read_limits(10_000)) | {
     "plan_cache_mode": "force_generic_plan"
@@ -45,8 +46,8 @@ LEFT_TO_ITSELF = AS_THE_STORE_ASKS | {"enable_seqscan": "on"}
 @pytest.mark.parametrize("analysed", [True, False])
 def test_sqlite_reads_no_table_from_end_to_end(tmp_path: Path, analysed: bool):
     path = tmp_path / "penstock.db"
-    sqlite.prepare(path)
-    driver: Any = vars(sqlite)["sqlite3"]
+    sqlite_schema.prepare(path)
+    driver: Any = vars(connections)["sqlite3"]
     with contextlib.closing(driver.connect(path)) as connection:
         fill_sqlite(connection)
         if analysed:
@@ -66,10 +67,10 @@ def test_sqlite_reads_no_table_from_end_to_end(tmp_path: Path, analysed: bool):
 
 
 def test_sqlite_plans_no_statement_anew_for_other_values(tmp_path: Path):
-    """The library asks whether each table may be used while it plans: so one sees when it does."""
+    """The authorizer is called while a statement is planned, which shows when SQLite plans."""
     path = tmp_path / "penstock.db"
-    sqlite.prepare(path)
-    driver: Any = vars(sqlite)["sqlite3"]
+    sqlite_schema.prepare(path)
+    driver: Any = vars(connections)["sqlite3"]
     planned: list[str] = []
 
     def may(_action: int, table: str | None, *_: Any) -> int:
@@ -109,7 +110,7 @@ def _execute(driver: Any, connection: Any, statement: Statement, number: int) ->
 async def test_postgres_reads_no_table_from_end_to_end(
     postgres_url: str, settings: dict[str, str], allowed: Mapping[str, str]
 ):
-    await postgres.migrate(postgres_url)
+    await postgres_schema.migrate(postgres_url)
     connection = await asyncpg.connect(postgres_url, server_settings=settings)
     try:
         await fill_postgres(connection)
@@ -124,14 +125,14 @@ async def test_postgres_reads_no_table_from_end_to_end(
 
 
 def _check(walked: Mapping[str, list[str]], allowed: Mapping[str, str]) -> None:
-    """Nobody walks but those who may, and whoever may still does: reasons do not outlive their statements."""
+    """Only the listed statements scan, and each of them still does: the list has no outdated entries."""
     walking = {name: tables for name, tables in walked.items() if set(tables) - UNFILLED}
     assert {name: tables for name, tables in walking.items() if name not in allowed} == {}
     assert [name for name in allowed if name not in walking] == []
 
 
 def _walked_in_sqlite(sql: str, plan: list[str], tables: list[str]) -> list[str]:
-    """The tables of which every row is visited, or every entry of an index."""
+    """The tables that are scanned, directly or by an index."""
     if _is_a_first_page(sql) and not any("TEMP B-TREE" in step for step in plan):
         return []
     names = {table: table for table in tables}
@@ -142,12 +143,12 @@ def _walked_in_sqlite(sql: str, plan: list[str], tables: list[str]) -> list[str]
 
 
 def _is_a_first_page(sql: str) -> bool:
-    """Whether the first rows are asked for, whichever they are."""
+    """Whether the statement asks for the first rows in index order."""
     return re.search(r"\bLIMIT \?\d+ \+ 0$", sql) is not None and "WHERE" not in sql
 
 
 async def _plan(connection: asyncpg.Connection[asyncpg.Record], statement: Statement) -> Mapping[str, Any]:
-    """What is planned whatever the values are."""
+    """The generic plan."""
     values = ", ".join(["NULL"] * statement.parameters)
     await connection.execute(f"PREPARE planned AS {statement.sql}")
     text = await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE planned{values and f'({values})'}")
@@ -157,7 +158,7 @@ async def _plan(connection: asyncpg.Connection[asyncpg.Record], statement: State
 
 
 def _walked_in_postgres(node: Mapping[str, Any], *, only_first: bool = False) -> Iterator[str]:
-    """The tables of which every row is visited, or every entry of an index, but for the first page of all."""
+    """The tables that are scanned, directly or by an index, except for a first page."""
     kind = node["Node Type"]
     is_walk = kind == "Seq Scan" or ("Index" in kind and "Index Cond" not in node)
     if is_walk and not (only_first and "Filter" not in node):

@@ -1,4 +1,4 @@
-"""A SQLite store that compares, after every group, the rows that it has at hand with those of the database."""
+"""A SQLite store that compares its row cache with the database after every group commit."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ COMPARED_MAX = 50
 """The newest of each table: those that the group has touched."""
 
 
-class CheckedUnwritten(WriteBuffer):
-    """Finds out operations that save a row more than once: which of its values stays, no store would promise."""
+class CheckedWriteBuffer(WriteBuffer):
+    """Refuses operations that save a row more than once: which of the values stays is undefined."""
 
     def add(self, writes: Mapping[Statement, list[tuple[Any, ...]]]) -> None:
         for table in TABLES:
             saved = Counter(
                 row[0]
                 for statement, rows in writes.items()
-                if statement.name in table.told and statement.name.startswith("save_")
+                if statement.name in table.written_by and statement.name.startswith("save_")
                 for row in rows
             )
             twice = [key for key, times in saved.items() if times > 1]
@@ -39,14 +39,14 @@ class CheckedUnwritten(WriteBuffer):
 class CheckedStore(SqliteStore):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._write_buffer = CheckedUnwritten(self._statements.values(), TABLES)
+        self._write_buffer = CheckedWriteBuffer(self._statements.values(), TABLES)
         self.rows_compared = self.owners_compared = 0
 
     async def _commit_group(self, jobs: list[QueuedOperation]) -> None:
         await super()._commit_group(jobs)
         for table, statement in _READ_BY.items():
             cached = self._row_cache.table_cache(table).rows()
-            assert self._writing is not None or not cached, "nothing is at hand after a failure"
+            assert self._writing is not None or not cached, "the cache is empty after a failure"
             for key in list(cached)[-COMPARED_MAX:]:
                 self._compare(table, statement, key, cached[key])
         for owner, key in list(self._row_cache.table_cache(TASKS).only().items())[-COMPARED_MAX:]:
@@ -55,13 +55,13 @@ class CheckedStore(SqliteStore):
     def _compare(self, table: CachedTable[Any], statement: str, key: str, cached: object) -> None:
         assert self._writing is not None
         [row] = self._writing.execute(self._statements[statement].sql, (key,)).fetchall()
-        assert table.make(row) == cached, f"{key} is at hand as it is not in the database"
+        assert table.make(row) == cached, f"{key} is cached with other values than the database has"
         self.rows_compared += 1
 
     def _compare_only(self, owner: str, key: str) -> None:
         assert self._writing is not None
         rows = self._writing.execute(self._statements["lock_workflow_task"].sql, (owner,)).fetchall()
         assert [TASKS.id_of(TASKS.make(row)) for row in rows] == ([key] if key else []), (
-            f"{owner} has another"
+            f"{owner} has another live task than the cache says"
         )
         self.owners_compared += 1

@@ -6,7 +6,7 @@ import json
 from random import Random
 from typing import Any
 
-from penstock.core.model import Run, RunHost, RunStatus
+from penstock.core.model import Lineage, Run, RunHost, RunStatus
 from penstock.core.visibility.syntax import And, Comparison, LiteralAt, Negated, Operator, Or, Query
 from tests.support.builders import NOW_MS, a_run
 
@@ -90,7 +90,7 @@ def draw_run(dice: Random, run_id: str) -> Run:
         closed_at_ms=None if reason is None else started + dice.randrange(20) * 500,
         search_attributes=json.dumps(_attributes(dice)),
         memo=json.dumps(_memo(dice)),
-        lineage=json.dumps({"parent_workflow_id": parent, "attempt": 1} if parent else {}),
+        lineage=Lineage(parent_workflow_id=parent),
     )
 
 

@@ -12,6 +12,6 @@ from penstock.testing import WorkflowEnvironment
 
 @pytest.fixture
 async def env() -> AsyncIterator[WorkflowEnvironment]:
-    """Time is skipped, and what will never happen is told at once."""
+    """Time is skipped, and waits in vain fail immediately."""
     async with await WorkflowEnvironment.start_time_skipping(patience=timedelta(0)) as started:
         yield started

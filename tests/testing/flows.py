@@ -1,4 +1,4 @@
-"""Workflows and activities that the tests of the test environment run."""
+"""Workflows and activities for the tests of the test environment."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class LookUp:
 
 @workflow.defn
 class Watched:
-    """One activity with a heartbeat timeout of half a minute, tried twice."""
+    """One activity with a heartbeat timeout of half a minute and two attempts."""
 
     @workflow.run
     async def run(self) -> str:
@@ -88,7 +88,7 @@ class Watched:
 
 @workflow.defn
 class Unwatched:
-    """One activity without a heartbeat timeout, and with much time."""
+    """One activity without a heartbeat timeout, and with long timeouts."""
 
     @workflow.run
     async def run(self) -> str:
@@ -99,7 +99,7 @@ class Unwatched:
 
 @workflow.defn
 class Approval:
-    """Waits for a word; reminds itself once a day; gives up after a week."""
+    """Waits for a decision; sends itself a reminder daily; gives up after a week."""
 
     def __init__(self) -> None:
         self._word: str | None = None
@@ -170,7 +170,7 @@ class Careful:
 
 @workflow.defn
 class Monthly:
-    """One run a month, as long as it is asked to."""
+    """One run a month, for as long as requested."""
 
     @workflow.run
     async def run(self, months: int) -> int:
@@ -196,5 +196,5 @@ WORKFLOWS = [
 
 
 def a_worker(env: WorkflowEnvironment, *activities: Callable[..., Any]) -> Worker:
-    """A worker that knows all workflows, and these activities."""
+    """A worker with all workflows, and these activities."""
     return Worker(env.client, task_queue=QUEUE, workflows=WORKFLOWS, activities=activities or (charge, work))

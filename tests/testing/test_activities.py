@@ -1,4 +1,4 @@
-"""Activities under a clock that is skipped: those that run hold it, those that sleep by it do not."""
+"""Activities with time skipping: running ones hold the clock, those that sleep on it do not."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ _HERE: ContextVar[bool] = ContextVar("here", default=False)
 
 @contextmanager
 def _tasks_made_here() -> Iterator[list[asyncio.Task[Any]]]:
-    """What this test and all its tasks start: servers of other tests live in the same loop, with tasks of theirs."""
+    """The tasks that this test starts: servers of other tests live in the same loop."""
     loop, made = asyncio.get_running_loop(), list[asyncio.Task[Any]]()
     others = loop.get_task_factory()
 
@@ -82,7 +82,7 @@ def _tasks_made_here() -> Iterator[list[asyncio.Task[Any]]]:
 
 
 def _threads() -> set[threading.Thread]:
-    """All but the one that looks after workflow code: there is one for the process, whatever workers it has."""
+    """All threads but the deadlock detector's, of which a process has one."""
     return {each for each in threading.enumerate() if each.name != "penstock-watchman"}
 
 
@@ -108,7 +108,7 @@ async def test_the_namespace_is_the_one_that_is_named() -> None:
 
 
 async def test_the_same_test_goes_the_same_way_every_time() -> None:
-    """Events and their moments are equal, also where much is under way at once."""
+    """Events and their times are equal, even with much concurrency."""
 
     async def history() -> list[tuple[str, str]]:
         start = datetime(2030, 1, 1, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""The tests that the guide shows pass as they stand."""
+"""The tests in the guide pass as written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activities that a test stands in for."""
+"""Mocked activities."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_mock_must_be_told_what_to_do() -> None:
         mocked(charge)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="either returns= or side_effect="):
         mocked(charge, returns="ok", side_effect=OSError)  # type: ignore[call-overload]
-    with pytest.raises(TypeError, match="for a value say returns="):
+    with pytest.raises(TypeError, match="for a value use returns="):
         mocked(charge, side_effect="ok")  # type: ignore[call-overload]
 
 

@@ -1,4 +1,4 @@
-"""The pytest plugin, in a pytest of its own."""
+"""The pytest plugin, in a separate pytest process."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_plugin_loads_nothing_until_a_fixture_is_used(tmp_path: Path) -> Non
 
 
 def test_without_pytest_asyncio_the_fixture_says_what_is_missing(tmp_path: Path) -> None:
-    """As if it were not installed: its name leads to nothing."""
+    """As if pytest-asyncio were not installed."""
     (tmp_path / "pytest_asyncio.py").write_text("raise ImportError('not installed')\n")
     ran = run(tmp_path, "def test_it(penstock_env): ...\n")
     assert "needs pytest-asyncio" in ran.stdout, ran.stdout + ran.stderr

@@ -1,4 +1,4 @@
-"""Time that is skipped: when it passes, how far, and what becomes due in it."""
+"""Time skipping: when time passes, how far, and what becomes due."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ async def test_a_worker_is_still_there_after_years(env: WorkflowEnvironment) -> 
         assert await handle.result() == "over"
 
 
-# Waiting in vain
+# Waits in vain
 
 
 async def test_a_wait_in_vain_is_told_what_the_workflow_waits_for(env: WorkflowEnvironment) -> None:

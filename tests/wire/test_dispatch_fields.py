@@ -1,4 +1,4 @@
-"""What a worker says of where the options of an activity come from, as it arrives."""
+"""The `dispatch` field: where the options of an activity come from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An export as the SDK's own verifier reads it."""
+"""A history export, read by the verifier of the public SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fractions are kept to the digit that was sent."""
+"""Decimal fractions are stored exactly as sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Payloads: the vectors of the contract, the PyPI SDK on the other side, and damage of every kind."""
+"""Payloads: the test vectors of the contract, the public SDK as counterpart, and damaged input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a task stands: said flat, under `priority`, or both, if both say the same."""
+"""Priority, key and weight: flat, under `priority`, or both with equal values."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from penstock.core.model import PriorityOverride
 from penstock.errors import ValidationFailed
 from penstock.wire.request_parser import parse
 from penstock.wire.requests import WithPriority
-from penstock.wire.workflows.commands import wish
+from penstock.wire.workflows.commands import priority_override
 
 
 def read(**said: Any) -> PriorityOverride:
-    return wish(parse(said, WithPriority))
+    return priority_override(parse(said, WithPriority))
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_every_form_means_the_same(said: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("said", [{}, {"priority": None}, {"priority": {}}, {"priority_key": None}])
-def test_what_is_left_out_is_not_wished_for(said: dict[str, Any]) -> None:
+def test_what_is_left_out_is_not_priority_overrideed_for(said: dict[str, Any]) -> None:
     assert read(**said) == PriorityOverride(None, None, None)
 
 

@@ -1,4 +1,4 @@
-"""Settings as they are shown: in public units, with who set what, when and why."""
+"""Settings in responses: public units, with author, time and reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request bodies: every field that is wrong is named, together with what would be right."""
+"""Request bodies: every invalid field is named, with what is expected."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ def wrong(**fields: Any) -> dict[str, list[str]]:
 
 
 def test_a_misspelt_setting_is_refused_with_the_nearest_ones() -> None:
-    assert wrong(queue_rps_limt=5) == {"queue_rps_limt": ["is no field here; did you mean queue_rps_limit?"]}
+    assert wrong(queue_rps_limt=5) == {
+        "queue_rps_limt": ["is not a known field; did you mean queue_rps_limit?"]
+    }
 
 
 def test_a_setting_that_resembles_none_is_refused_plainly() -> None:
-    assert wrong(zzz=5) == {"zzz": ["is no field here"]}
+    assert wrong(zzz=5) == {"zzz": ["is not a known field"]}
 
 
 def test_where_unknown_fields_do_no_harm_they_are_ignored() -> None:

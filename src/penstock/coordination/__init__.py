@@ -1,1 +1,1 @@
-"""Who lends the locks between servers that share a store."""
+"""Advisory locks between servers that share a store."""

@@ -7,10 +7,9 @@ from contextlib import AbstractAsyncContextManager
 
 
 class DatabaseCoordination:
-    """Lends no locks of its own, because none are missing.
+    """Takes no locks of its own: row locks of the database already serialize servers.
 
-    Whoever changes a queue locks its row in the same transaction, and that parts servers already. So this is
-    supported as long as the store is; and when the store is gone, the store says so itself.
+    It is supported as long as the store is; an outage is reported by the store itself.
     """
 
     kind = "database"

@@ -1,4 +1,4 @@
-"""Coordination by Redis: a lock is a key that holds a token and ends by itself."""
+"""Coordination by Redis: a lock is a key with a token and a time to live."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from penstock.ports.entropy import Entropy
 OUTAGES = (RedisError, OSError)
 CONNECTIONS_MAX = 64
 PROBE_S = 0.5
-"""Pause between two looks at whether locks can be taken."""
+"""The interval at which it is probed whether locks can be taken."""
 SHARE_S = 0.2
-"""How long after it was taken a lock still admits further callers of its server; then others have their turn."""
+"""How long after it was taken a lock admits further callers of its server; then other servers get their turn."""
 PAUSE_S = (0.002, 0.05)
 REMIND_S = 60.0
 PREFIX = "penstock:lock:"
 TTL_MS = round(LOCK_TTL_S * 1000)
 RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
-"""Only the holder of the token may release: after its end a lock may be somebody else's."""
+"""Only the holder of the token may release: an expired lock may belong to another server."""
 log = structlog.get_logger("penstock.coordination")
 
 
 def connect(url: str) -> Redis:
-    """A client that asks once and says so when there is no answer; whoever uses it decides about another try."""
+    """A client without retries of its own: callers decide."""
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=CONNECTIONS_MAX,
@@ -50,25 +50,25 @@ def connect(url: str) -> Redis:
 
 
 @dataclass(eq=False, slots=True)
-class _Hold:
-    """A lock that this server has: its callers inside, and until when more may join them."""
+class _HeldLock:
+    """A lock held by this server: its current users, and until when more may join."""
 
     token: str
-    open_until: float
-    inside: int = 0
+    shared_until: float
+    users: int = 0
 
 
 @dataclass(eq=False, slots=True)
-class _Door:
-    """One name: who is at it, in line or inside, and the lock that lets them in."""
+class _LockState:
+    """The lock of one name, and the callers that wait for it or hold it."""
 
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    hold: _Hold | None = None
-    guests: int = 0
+    mutex: asyncio.Lock = field(default_factory=asyncio.Lock)
+    held: _HeldLock | None = None
+    callers: int = 0
 
 
 class RedisCoordination:
-    """Works for as long as the server lives; a Redis that is away is asked again until it is back."""
+    """Locks for the lifetime of the server; an unavailable Redis is probed until it is back."""
 
     kind = "redis"
 
@@ -76,8 +76,8 @@ class RedisCoordination:
         self._client = client
         self._node = node
         self._entropy = entropy
-        self._doors: dict[str, _Door] = {}
-        self._outage: str | None = "it was not asked yet"
+        self._locks: dict[str, _LockState] = {}
+        self._outage: str | None = "not probed yet"
         self._warned_at: float | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -88,22 +88,22 @@ class RedisCoordination:
     @contextlib.asynccontextmanager
     async def lock(self, name: str) -> AsyncIterator[None]:
         if self._outage is not None:
-            raise _unavailable(f"Redis cannot lend locks now ({self._outage}).")
-        door = self._doors.setdefault(name, _Door())
-        door.guests += 1
+            raise _unavailable(f"Redis locks are unavailable ({self._outage}).")
+        state = self._locks.setdefault(name, _LockState())
+        state.callers += 1
         try:
-            hold = await self._enter(name, door)
+            held = await self._enter(name, state)
             try:
                 yield
             finally:
-                self._leave(name, door, hold)
+                self._leave(name, state, held)
         finally:
-            door.guests -= 1
-            if not door.guests:
-                del self._doors[name]
+            state.callers -= 1
+            if not state.callers:
+                del self._locks[name]
 
     async def start(self) -> None:
-        """Look for the first time, then watch. A Redis that is away now is no reason not to start."""
+        """Probe once, then at an interval. An unavailable Redis does not prevent the start."""
         await self._probe()
         self._watcher = asyncio.create_task(self._watch(), name="penstock-redis-watch")
 
@@ -113,43 +113,43 @@ class RedisCoordination:
             await asyncio.wait([self._watcher], timeout=PROBE_S)
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _enter(self, name: str, door: _Door) -> _Hold:
+    async def _enter(self, name: str, state: _LockState) -> _HeldLock:
         try:
-            async with asyncio.timeout(LOCK_WAIT_S), door.turn:
-                hold = door.hold
-                if hold is None or asyncio.get_running_loop().time() > hold.open_until:
-                    hold = door.hold = await self._take_unless_gone(name)
-                hold.inside += 1
-                return hold
+            async with asyncio.timeout(LOCK_WAIT_S), state.mutex:
+                held = state.held
+                if held is None or asyncio.get_running_loop().time() > held.shared_until:
+                    held = state.held = await self._acquire(name)
+                held.users += 1
+                return held
         except TimeoutError:
-            raise _unavailable(f"The lock was not to be had within {LOCK_WAIT_S:g} s.") from None
+            raise _unavailable(f"The lock was not acquired within {LOCK_WAIT_S:g} s.") from None
         except OUTAGES as error:
             self._note(error)
-            raise _unavailable(f"Redis cannot lend locks now ({_shown(error)}).") from error
+            raise _unavailable(f"Redis locks are unavailable ({_shown(error)}).") from error
 
-    def _leave(self, name: str, door: _Door, hold: _Hold) -> None:
-        hold.inside -= 1
-        if hold.inside:
+    def _leave(self, name: str, state: _LockState, held: _HeldLock) -> None:
+        held.users -= 1
+        if held.users:
             return
-        if door.hold is hold:
-            door.hold = None
-        self._later(self._release(name, hold.token))
+        if state.held is held:
+            state.held = None
+        self._run_in_background(self._release(name, held.token))
 
-    async def _take_unless_gone(self, name: str) -> _Hold:
-        """Take the lock; if the caller goes away meanwhile, give back what was taken for it.
+    async def _acquire(self, name: str) -> _HeldLock:
+        """Acquire the lock; if the caller is cancelled meanwhile, release it.
 
-        The taking is a task of its own. It ends in time by itself and is never cancelled, so that it is always
+        Acquisition is a task of its own that ends by its own timeout and is never cancelled, so that it is always
         known whether the lock was taken.
         """
         token = self._entropy.token()
-        taking = asyncio.create_task(self._take(name, token))
+        acquisition = asyncio.create_task(self._try_acquire(name, token))
         try:
-            return await asyncio.shield(taking)
+            return await asyncio.shield(acquisition)
         except BaseException:
-            self._later(self._give_back(name, token, taking))
+            self._run_in_background(self._release_acquired(name, token, acquisition))
             raise
 
-    async def _take(self, name: str, token: str) -> _Hold:
+    async def _try_acquire(self, name: str, token: str) -> _HeldLock:
         loop = asyncio.get_running_loop()
         ends_at, pause = loop.time() + LOCK_WAIT_S, PAUSE_S[0]
         while not await self._client.set(PREFIX + name, token, nx=True, px=TTL_MS):
@@ -157,14 +157,14 @@ class RedisCoordination:
                 raise TimeoutError
             await asyncio.sleep(random.uniform(PAUSE_S[0], pause))
             pause = min(2 * pause, PAUSE_S[1])
-        return _Hold(token, loop.time() + SHARE_S)
+        return _HeldLock(token, loop.time() + SHARE_S)
 
-    async def _give_back(self, name: str, token: str, taking: asyncio.Task[_Hold]) -> None:
-        await asyncio.gather(taking, return_exceptions=True)
+    async def _release_acquired(self, name: str, token: str, acquisition: asyncio.Task[_HeldLock]) -> None:
+        await asyncio.gather(acquisition, return_exceptions=True)
         await self._release(name, token)
 
     async def _release(self, name: str, token: str) -> None:
-        with contextlib.suppress(*OUTAGES):  # then it ends by itself
+        with contextlib.suppress(*OUTAGES):  # then it expires
             await cast("Coroutine[Any, Any, Any]", self._client.eval(RELEASE, 1, PREFIX + name, token))
 
     async def _watch(self) -> None:
@@ -173,28 +173,32 @@ class RedisCoordination:
             await self._probe()
 
     async def _probe(self) -> None:
-        """Write a key of our own, as a lock would be: a replica or a full Redis still answers to a ping."""
+        """Write a key, as a lock does: a replica or a full Redis still responds to a ping."""
         try:
             await self._client.set(f"{PREFIX}probe:{self._node}", self._node, px=TTL_MS)
-        except Exception as error:  # whatever it is, no lock can be taken; and the watch must not end
+        except Exception as error:  # any error: no lock can be taken, and the probe must go on
             self._note(error)
         else:
             self._note(None)
 
     def _note(self, error: Exception | None) -> None:
-        """Remember whether locks can be taken; say so when that changes, and once a minute while they cannot."""
+        """Record whether locks can be taken; log changes, and once a minute while they cannot."""
         if error is None:
             if self._outage is not None and self._warned_at is not None:
-                log.info("redis lends locks again")
+                log.info("redis locks are available again")
             self._outage = self._warned_at = None
             return
         self._outage = _shown(error)
         now = asyncio.get_running_loop().time()
         if self._warned_at is None or now - self._warned_at >= REMIND_S:
-            log.warning("redis cannot lend locks; capped lines and queries wait for it", error=self._outage)
+            log.warning(
+                "redis locks unavailable; queues with limits and query tasks wait until it is back, "
+                "other queues are not affected",
+                error=self._outage,
+            )
             self._warned_at = now
 
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

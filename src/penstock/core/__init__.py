@@ -1,1 +1,1 @@
-"""Pure decisions: values in, values out; no clock, no dice, no I/O."""
+"""Pure decisions: values in, values out; no clock, no randomness, no I/O."""

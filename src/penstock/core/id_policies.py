@@ -11,7 +11,7 @@ cases, each with a policy of its own:
 Both names and their meaning are Temporal's. The contract's `duplicate_policy` has no word for reuse: a start that sends
 neither of these fields behaves as `reject_duplicate` (`CONTRACT`).
 
-These functions map values to a `StartDecision`; `engine.workflow_ids` takes the locks under which a verdict holds.
+These functions map values to a `StartDecision`; `engine.runs.workflow_ids` holds the locks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class IdConflictPolicy(StrEnum):
 
 
 class StartDecision(StrEnum):
-    """What becomes of a start under an id that is known already."""
+    """What a start does under a workflow id that exists."""
 
     START = "start"
     USE_EXISTING = "use_existing"
@@ -57,7 +57,7 @@ class IdPolicy(Struct, frozen=True):
 
 
 CONTRACT = IdPolicy(IdReusePolicy.REJECT_DUPLICATE, IdConflictPolicy.FAIL)
-"""The policy of a start that sends no field of ours."""
+"""The policy of a start without `id_reuse_policy` and `id_conflict_policy`."""
 
 _OPEN = {
     IdConflictPolicy.FAIL: StartDecision.REFUSE,

@@ -1,4 +1,4 @@
-r"""Which texts may name something, and what exactly is wrong with one that may not.
+r"""Validation of names and ids, with a precise message for an invalid one.
 
 Names travel in JSON, in URL paths (percent-encoded), in log lines and on terminals. Three rules follow from that, for
 every kind of name:
@@ -29,11 +29,11 @@ WORKFLOW_ID_MAX: Final = 128
 NAME_MAX: Final = 255
 _HIDDEN: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff"
 _DIRECTION: Final = r"\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"
-"""Characters that take no room or turn the direction of text: two ids that differ by them look alike."""
+"""Zero-width and bidirectional control characters: ids that differ only by them look alike."""
 
 
 class IdentifierRule(Struct, frozen=True):
-    """The characters that a kind of name is made of."""
+    """The characters allowed in a kind of name."""
 
     allowed: str
     """The inside of a character class in a regular expression."""
@@ -43,7 +43,7 @@ class IdentifierRule(Struct, frozen=True):
 
     @property
     def pattern(self) -> str:
-        """All but `.` and `..`, without a lookahead, which not every dialect of JSON Schema has."""
+        """A regular expression that excludes `.` and `..` without lookahead, which some JSON Schema dialects lack."""
         one, no_dot = f"[{self.allowed}]", f"[{self._without_dot}]"
         return rf"\A({no_dot}{one}*|\.{no_dot}{one}*|\.\.{one}+)\Z"
 
@@ -56,7 +56,7 @@ class IdentifierRule(Struct, frozen=True):
         return f"[{self.allowed[1:]}]" if self.allowed.startswith("^") else f"[^{self.allowed}]"
 
     def problem(self, text: str) -> str | None:
-        """What is wrong with a name, as the rest of a sentence that begins with its field; None: nothing."""
+        """What is wrong with a name, as a message to follow the field's name; None if it is valid."""
         if not text:
             return "must not be empty"
         if text in (".", ".."):
@@ -68,7 +68,7 @@ class IdentifierRule(Struct, frozen=True):
 
 
 def problem_with(text: str | None, pattern: str) -> str:
-    """What a text that does not match one of our patterns has wrong; `text` is None where it is not known."""
+    """Why a text does not match one of the patterns; `text` is None if it is unknown."""
     rule = RULES.get(pattern)
     if text is None:
         return "has characters that are not allowed" + (f"; use {rule.use}" if rule is not None else "")

@@ -1,4 +1,4 @@
-"""JSON text as histories and rows keep it: in few characters, and readable."""
+"""Compact JSON text for histories and rows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _decode = msgspec.json.Decoder().decode
 
 
 def written(value: object) -> str:
-    """The text of a value that is known to be JSON."""
+    """Encode a value that is known to be JSON."""
     return _encode(value).decode()
 
 
 def read(text: str) -> Any:
-    """What a text says that was written here."""
+    """Decode text that `written` encoded."""
     return _decode(text)

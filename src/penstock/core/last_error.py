@@ -15,7 +15,7 @@ _BETWEEN: Final = "\nStack trace:\n"
 
 
 def join_error(message: str, stack: str | None) -> str:
-    """The text to store. Of a stack that is too long the end is kept, where the line is that raised."""
+    """The text to store. A long stack trace is cut at the front, so that the raising line is kept."""
     head = message[:MESSAGE_CHARS_MAX].replace(_BETWEEN, "\nStack trace: \n")
     if not stack or not stack.strip():
         return head
@@ -23,7 +23,7 @@ def join_error(message: str, stack: str | None) -> str:
 
 
 def split_error(stored: str | None) -> tuple[str | None, str | None]:
-    """Message and stack trace of a stored text; None for what it does not have."""
+    """The message and stack trace of a stored text, each None if it is missing."""
     if stored is None:
         return None, None
     message, found, stack = stored.partition(_BETWEEN)

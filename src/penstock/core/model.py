@@ -1,4 +1,4 @@
-"""The nouns of the house, as frozen values."""
+"""The domain model: rows and values that every package shares, as frozen structs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from penstock.core.limits.admission import NO_LIMITS, QueueLimits
 from penstock.core.limits.policies import NO_POLICY, Policy, Rules, rules
 from penstock.core.limits.rate_reports import WorkerRate
 from penstock.core.limits.windows import NOTHING, Counts
+from penstock.core.waits import NO_WAITS, Waits
 
 RunId = NewType("RunId", str)
 TaskId = NewType("TaskId", str)
@@ -20,7 +21,7 @@ ActivityId = NewType("ActivityId", str)
 TimerId = NewType("TimerId", str)
 QueueId = NewType("QueueId", int)
 Blob = NewType("Blob", str)
-"""A payload as it travels: base64 of one Avro single-object value. Only the wire looks inside."""
+"""An encoded payload: base64 of one Avro single-object value. Only the wire package decodes it."""
 
 Json = Mapping[str, Any]
 
@@ -35,7 +36,7 @@ class TaskKind(StrEnum):
 
 
 class TaskState(StrEnum):
-    """Where a task is. Exactly one of these at any time: `no-lost-ready-task`."""
+    """A task is in exactly one of these states: `no-lost-ready-task`."""
 
     READY = "ready"
     DELAYED = "delayed"
@@ -59,7 +60,7 @@ class RunStatus(StrEnum):
 
     @property
     def bucket(self) -> str:
-        """The three words a list is filtered by."""
+        """One of the three groups that lists are filtered by."""
         if not self.is_terminal:
             return "running"
         return "completed" if self is RunStatus.COMPLETED else "failed"
@@ -69,7 +70,7 @@ _TERMINAL = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLE
 
 
 class RunHost(StrEnum):
-    """What a run carries: workflow code, or one activity standing alone."""
+    """What a run executes: workflow code, or one standalone activity."""
 
     WORKFLOW = "workflow"
     ACTIVITY = "activity"
@@ -95,24 +96,24 @@ class WorkerStatus(StrEnum):
 
 
 def task_id(run_id: RunId, number: int) -> TaskId:
-    """Task ids name their run, so that work on one run can be kept in order before anything is read."""
+    """Task ids contain their run, so that operations on one run can be serialized before anything is read."""
     return TaskId(f"{run_id}-{number}")
 
 
 def run_of(identifier: str) -> RunId:
-    """The run that a task, activity or timer id belongs to (nonsense in, nonsense out: nothing is found)."""
+    """The run of a task, activity or timer id; for an invalid id, a run that does not exist."""
     return RunId(identifier.rpartition("-")[0])
 
 
 class NewEvent(Struct, frozen=True):
-    """What happened, before it has a place in a history."""
+    """An event that has no sequence number yet."""
 
     type: str
     payload: Json
 
 
 class RecordedEvent(Struct, frozen=True):
-    """One line of a history; `payload` is JSON text, passed on unread."""
+    """An event of a history; `payload` is JSON text, passed through unparsed."""
 
     run_id: RunId
     sequence: int
@@ -135,24 +136,21 @@ class Namespace(Struct, frozen=True):
     created_at_ms: int
     updated_at_ms: int
     fair: int = 1
-    """Whether its task queues share by fairness key, unless a queue says otherwise."""
+    """Whether its task queues use fairness keys by default."""
 
 
 class TaskPriority(Struct, frozen=True):
-    """Where a task stands in its queue: its priority level, and whose work it is."""
+    """The order of a task in its queue: priority level, fairness key and weight, and its estimated cost."""
 
     level: int = LEVEL_DEFAULT
     key: str = UNKEYED
     weight_milli: int = WEIGHT_DEFAULT_MILLI
     cost: int = 0
-    """What it is estimated to cost a budget that counts more than dispatches."""
+    """The estimated cost, for budgets that count cost."""
 
 
 class PriorityOverride(Struct, frozen=True):
-    """What a command says of the standing of its task; what it leaves out is inherited, field by field.
-
-    Except the cost, which is each task's own.
-    """
+    """The priority that a command sets for its task. Missing fields are inherited, except the cost."""
 
     level: int | None = None
     key: str | None = None
@@ -168,8 +166,83 @@ class PriorityOverride(Struct, frozen=True):
         )
 
 
+class RetrySchedule(Struct, frozen=True):
+    """How often, and after which pauses, an activity or child is retried."""
+
+    max_attempts: int = 1
+    given: bool = False
+    """False: no retry policy was set. A failure is final then, and a lost lease leads to redelivery."""
+    backoff_s: tuple[int, ...] = ()
+    non_retryable_error_types: tuple[str, ...] = ()
+    backoff_ms: tuple[int, ...] = ()
+    """Pauses in milliseconds; take precedence over `backoff_s`."""
+
+    def pause_ms(self, attempt: int) -> int:
+        """The pause after an attempt; the last one repeats."""
+        pauses, unit_ms = (self.backoff_ms, 1) if self.backoff_ms else (self.backoff_s, 1000)
+        return pauses[min(attempt - 1, len(pauses) - 1)] * unit_ms if pauses else 0
+
+
+NO_RETRY = RetrySchedule()
+
+
+class ClosePolicy(StrEnum):
+    """What happens to an open child when its parent closes."""
+
+    ABANDON = "abandon"
+    REQUEST_CANCEL = "request_cancel"
+    TERMINATE = "terminate"
+    REQUEST_CANCELLATION = "request_cancellation"
+
+
+class Lineage(Struct, frozen=True):
+    """Where a run comes from: a parent that waits for it, or a run that it continues or retries. Never changes."""
+
+    parent_run_id: RunId | None = None
+    parent_workflow_id: str | None = None
+    parent_step: int | None = None
+    parent_close_policy: ClosePolicy = ClosePolicy.ABANDON
+    continued_from: RunId | None = None
+    retried_from: RunId | None = None
+    attempt: int = 1
+    retry: RetrySchedule = NO_RETRY
+    """Of a child: the retries before its failure is reported to its parent."""
+    first_run_id: RunId | None = None
+    """The first run of the chain. None: this is the first one, or it predates the field."""
+
+    @property
+    def is_child(self) -> bool:
+        return self.parent_run_id is not None
+
+
+NO_LINEAGE = Lineage()
+
+
+class ReplayBlock(Struct, frozen=True):
+    """Why no worker can go on with a run: its code and the run's history diverge.
+
+    The fields are shown to operators under these names.
+    """
+
+    reason: str = "nondeterminism"
+    sequence: int | None = None
+    """The step at which they diverge."""
+    event_sequence: int | None = None
+    event_type: str | None = None
+    recorded: tuple[str, ...] = ()
+    """Types of the events that the history has at that step."""
+    yielded: str | None = None
+    """What the code did there instead."""
+    message: str = ""
+    worker_id: str | None = None
+    build_id: str | None = None
+    fingerprint: str | None = None
+    since: str | None = None
+    """When this was first reported, in ISO 8601."""
+
+
 class Run(Struct, frozen=True):
-    """One execution. Columns that change are the ones `Runs.save` writes."""
+    """One execution of a workflow, or of a standalone activity. `Runs.save` writes the columns that change."""
 
     run_id: RunId
     namespace: str
@@ -192,8 +265,8 @@ class Run(Struct, frozen=True):
     run_deadline_at_ms: int | None
     started_at_ms: int
     start_key: str | None = None
-    """The caller's idempotency key: a repeated start with the same key gets the same run."""
-    # what changes
+    """The caller's idempotency key: a repeated start with the same key returns the same run."""
+    # columns that change
     status: RunStatus = RunStatus.PENDING
     closed_reason: str | None = None
     output: Blob | None = None
@@ -208,20 +281,18 @@ class Run(Struct, frozen=True):
     buffered: int = 0
     task_failures: int = 0
     task_error: str | None = None
-    lineage: str = "{}"
-    """JSON text of where it comes from: a parent, a run that it continues or retries. Does not change."""
+    lineage: Lineage = NO_LINEAGE
     open_children: int = 0
     open_updates: int = 0
     unseen_signals: int = 0
-    """Signals since the workflow code last decided something."""
+    """Signals since the last completed workflow task."""
     last_request: int = 0
-    """How many signals, updates and the like were accepted."""
+    """The number of signals, updates and other requests accepted."""
     owed: int = 0
-    """Whether a workflow task must follow the one that lives now."""
-    waits: str = "{}"
-    """JSON text of what the code waits for: a condition, groups, selections."""
-    blocked: str | None = None
-    """JSON text of where the code that workers have and the history part."""
+    """Whether another workflow task must follow the live one."""
+    waits: Waits = NO_WAITS
+    """What wakes the code."""
+    blocked: ReplayBlock | None = None
     archived_at_ms: int | None = None
 
     @property
@@ -234,7 +305,7 @@ class Run(Struct, frozen=True):
 
 
 class Instance(Struct, frozen=True):
-    """A workflow id in its namespace, with the run that it names now."""
+    """A workflow id in its namespace, with its latest run."""
 
     namespace: str
     workflow_id: str
@@ -243,7 +314,7 @@ class Instance(Struct, frozen=True):
 
 
 class Queue(Struct, frozen=True, dict=True):
-    """The line of one kind of task under one name; the row whose lock a claim holds."""
+    """The tasks of one kind in a task queue; the row that a claim locks."""
 
     queue_id: QueueId
     namespace: str
@@ -252,23 +323,23 @@ class Queue(Struct, frozen=True, dict=True):
     paused: int = 0
     policy: Policy = NO_POLICY
     worker_rate: WorkerRate | None = None
-    """What workers conveyed last, be it lapsed."""
+    """The rate that workers reported last, possibly expired."""
     paid_until_ns: int = 0
-    """Until when the queue's own rate is paid for."""
+    """The theoretical arrival time of the queue's rate (`limits/rates.py`)."""
     aging_turn: int = 0
-    """Dispatches since a starving level had its turn."""
+    """Dispatches since a starving level last had its turn."""
     fair_by_default: int = 1
-    """What the namespace says of fairness."""
+    """The namespace's default for fairness."""
     window: Counts = NOTHING
-    """What went in the last minute; kept only where that is limited."""
+    """Dispatches of the last minute; kept only while they are limited."""
     limits: QueueLimits = NO_LIMITS
-    """What is declared for it and for the scopes that it belongs to, and what operators set there."""
+    """Its limits and those of its scopes: declared, and set by operators."""
     at_ms: int = 0
-    """When it was read: settings that had ended by then do not hold."""
+    """When it was read: settings that expired before do not apply."""
 
     @cached_property
     def rules(self) -> Rules:
-        """What its settings come to; worked out once, for a claim asks often."""
+        """The rules that follow from its settings, computed once."""
         return rules(
             self.policy.at(self.at_ms),
             fair_by_default=bool(self.fair_by_default),
@@ -279,19 +350,19 @@ class Queue(Struct, frozen=True, dict=True):
 
     @property
     def reported_rate(self) -> WorkerRate | None:
-        """What workers conveyed, while it holds."""
+        """The rate that workers reported, unless it has expired."""
         rate = self.worker_rate
         return rate if rate is not None and rate.holds_at(self.at_ms) else None
 
     @property
     def is_limited(self) -> bool:
-        """Whether a limit is held for it that servers must agree on."""
+        """Whether it has a limit that servers must coordinate."""
         limits = self.limits
         return bool(limits.scopes) or self.rules.lease_cap is not None or limits.dispatches is not None
 
 
 class Task(Struct, frozen=True):
-    """One unit that a worker can lease. A retry is the same task with a higher attempt."""
+    """A unit of work that a worker leases. A retry is the same task with a higher attempt."""
 
     task_id: TaskId
     queue_id: QueueId
@@ -314,65 +385,47 @@ class Task(Struct, frozen=True):
     leased_at_ms: int | None = None
     poll_request_id: str | None = None
     done_token: str | None = None
-    """The lease whose report was accepted last, so that a repeated report gets the same answer."""
+    """The lease whose report was accepted last, so that a repeated report gets the same response."""
     done_digest: str | None = None
     done_outcome: str | None = None
     last_error: str | None = None
     counted: int = 0
-    """Whether its lease is counted by key (1), or its end lets others go without that (2)."""
+    """1: its lease counts for its key; 2: it does not, but its end must notify the queue."""
     cost: int = 0
-    """What it is estimated to cost a budget group; settled to what it did cost when it ends."""
+    """The estimated cost; settled with the real cost when the task ends."""
     scopes: str = ""
-    """The scopes that count its lease, as ` 3 7 `."""
+    """Ids of the scopes that count its lease, as ` 3 7 `."""
     claimed: int = 0
-    """For how many milliseconds at a time it is handed out ahead of time; nothing counts its lease until it is
-    started. 0: it is not."""
+    """Of a prefetched task: the lease time until it is started; no limit counts the lease before. 0: not prefetched."""
     granted_at_ms: int | None = None
-    """When its lease began to count, whatever delivery of it this is."""
+    """When its lease began to count, also after a redelivery."""
     update_id: str | None = None
-    """The update that this workflow task is to apply; None: it takes the code as far as it goes."""
+    """The update that this workflow task applies; None: an ordinary workflow task."""
     retry_due_at_ms: int | None = None
-    """When its next attempt was due, where the retry budget of its line gave it a later place; else None."""
+    """When its retry was due, if the retry budget of its queue moved it to a later time."""
     sticky_worker_id: str | None = None
-    """The worker that keeps its run in memory, and has it to itself until a moment; None: it is for anybody."""
+    """The worker that has its run cached and may take it exclusively until `sticky_until_ms`."""
     sticky_until_ms: int | None = None
     seq: int = 0
-    """The place in line, given by the store on first insert: first come, first served inside a key."""
+    """Order of arrival, assigned by the store on insert: tasks of a key are first in, first out."""
     ended_lease: str | None = None
-    """The lease that ended with this change, how, and what it did cost. They are told, not kept."""
+    """The lease that ended with this change, how, and its real cost: passed to the store, not stored."""
     ended_how: str | None = None
     ended_cost: int | None = None
     ended_refunded: bool = False
-    """Whether the lease was never delivered, and all that it was charged for is given back."""
+    """Whether the lease was never delivered, and its charges are refunded."""
 
     @property
     def is_live(self) -> bool:
         return self.state in (TaskState.READY, TaskState.DELAYED, TaskState.LEASED)
 
     def is_sticky(self, now_ms: int) -> bool:
-        """Whether it is for one worker alone still."""
+        """Whether it is still reserved for its sticky worker."""
         return self.sticky_until_ms is not None and self.sticky_until_ms > now_ms
 
 
-class RetrySchedule(Struct, frozen=True):
-    """How often and how soon an activity is tried again."""
-
-    max_attempts: int = 1
-    given: bool = False
-    """False: nobody set a policy. A failure is then final, but a lost lease is only redelivered."""
-    backoff_s: tuple[int, ...] = ()
-    non_retryable_error_types: tuple[str, ...] = ()
-    backoff_ms: tuple[int, ...] = ()
-    """The pauses to the millisecond, where they are said so; they go before `backoff_s`."""
-
-    def pause_ms(self, attempt: int) -> int:
-        """How long to wait after an attempt; the last pause repeats."""
-        pauses, unit_ms = (self.backoff_ms, 1) if self.backoff_ms else (self.backoff_s, 1000)
-        return pauses[min(attempt - 1, len(pauses) - 1)] * unit_ms if pauses else 0
-
-
 class ActivityTimeouts(Struct, frozen=True):
-    """The four clocks of an activity, in milliseconds; None means that the clock is not set."""
+    """The four timeouts of an activity, in milliseconds; None: not set."""
 
     schedule_to_start_ms: int | None = None
     start_to_close_ms: int | None = None
@@ -381,7 +434,7 @@ class ActivityTimeouts(Struct, frozen=True):
 
 
 class Activity(Struct, frozen=True):
-    """One scheduled function call of a run, over all its attempts."""
+    """A scheduled activity with all its attempts."""
 
     activity_id: ActivityId
     run_id: RunId
@@ -393,7 +446,7 @@ class Activity(Struct, frozen=True):
     retry: RetrySchedule
     timeouts: ActivityTimeouts
     extra: str
-    """JSON text of what the command carried besides (parallel group, cancellation policy): copied into events."""
+    """JSON text of further fields of the command (parallel group, cancellation policy), copied into events."""
     scheduled_at_ms: int
     status: ActivityStatus = ActivityStatus.PENDING
     attempt: int = 0
@@ -403,29 +456,20 @@ class Activity(Struct, frozen=True):
     deadline_at_ms: int | None = None
     closed_at_ms: int | None = None
     worker_deaths: int = 0
-    """How many workers died running it."""
+    """The number of workers that died while running it."""
     quarantined: int = 0
-    """Whether it was ended because of them."""
-
-
-class ClosePolicy(StrEnum):
-    """What becomes of a child that is open when its parent closes."""
-
-    ABANDON = "abandon"
-    REQUEST_CANCEL = "request_cancel"
-    TERMINATE = "terminate"
-    REQUEST_CANCELLATION = "request_cancellation"
+    """Whether it was closed because of worker deaths."""
 
 
 class ChildState(StrEnum):
     OPEN = "open"
     CLOSED = "closed"
     CANCELLED = "cancelled"
-    """Given up by a selection: how it ends is of no concern any more."""
+    """Cancelled by a selection: its result is ignored."""
 
 
 class ChildRun(Struct, frozen=True):
-    """A workflow that a run started and waits for."""
+    """A workflow started by a run that waits for it."""
 
     parent_run_id: RunId
     step: int
@@ -436,30 +480,30 @@ class ChildRun(Struct, frozen=True):
     workflow_type: str
     policy: ClosePolicy
     extra: str
-    """JSON text of what the command carried besides: copied into events."""
+    """JSON text of further fields of the command, copied into events."""
     state: ChildState = ChildState.OPEN
 
 
 class OutboxKind(StrEnum):
     CHILD_ENDED = "child_ended"
     CHILD_STARTED = "child_started"
-    """It is tried once more, or goes on in another run."""
+    """It is retried, or continued in another run."""
     CANCEL = "cancel"
     TERMINATE = "terminate"
     EXTERNAL_SIGNAL = "external_signal"
     EXTERNAL_CANCEL = "external_cancel"
     EXTERNAL_ANSWER = "external_answer"
-    """What became of a signal or a cancel request that a run sent to another."""
+    """The outcome of a signal or cancel request that a run sent to another run."""
 
 
 class OutboxMessage(Struct, frozen=True):
-    """What one run tells another: recorded with its cause, delivered once."""
+    """A message from one run to another: recorded in the transaction that causes it, delivered once."""
 
     message_id: str
     namespace: str
     workflow_id: str
     run_id: str
-    """Empty: whichever run of the workflow id is current."""
+    """Empty: the latest run of the workflow id."""
     kind: OutboxKind
     payload: str
     created_at_ms: int
@@ -472,7 +516,7 @@ class UpdateStatus(StrEnum):
 
 
 class Update(Struct, frozen=True):
-    """A change that a caller asked of a run, and what became of it."""
+    """An update that a caller sent to a run, and its outcome."""
 
     update_id: str
     run_id: RunId
@@ -491,7 +535,7 @@ class Update(Struct, frozen=True):
 
 
 class RetainedRequest(Struct, frozen=True):
-    """A request that was accepted under its caller's id: sent again, it gets the same receipt."""
+    """An accepted request with a request id: a repetition gets the same receipt."""
 
     namespace: str
     workflow_id: str
@@ -522,11 +566,11 @@ class Timer(Struct, frozen=True):
 
 
 PREFETCH_BUFFER = "max_claimed_activity_tasks"
-"""What a worker advertises that claims more tasks ahead of time than it has slots to run them."""
+"""The capability by which a worker prefetches more tasks than it has slots."""
 
 
 class WorkerRecord(Struct, frozen=True):
-    """A registered process: what it can run, how much at once, and when it was last heard."""
+    """A registered worker process: its types, its slots and its last heartbeat."""
 
     namespace: str
     worker_id: str
@@ -541,7 +585,7 @@ class WorkerRecord(Struct, frozen=True):
     activity_slots: int
     status: WorkerStatus
     advertised: Json
-    """Capabilities, command contracts and the like: kept as sent, shown, not interpreted."""
+    """Capabilities and message contracts, stored as sent."""
     task_slots: Json | None
     process_metrics: Json | None
     heartbeat_interval_s: int | None
@@ -549,7 +593,7 @@ class WorkerRecord(Struct, frozen=True):
     heartbeat_at_ms: int
     updated_at_ms: int
     session_at_ms: int = 0
-    """When the process that it is now registered; leases from before it take none of its slots."""
+    """When the current process registered; older leases do not use its slots."""
 
     def types(self, kind: TaskKind) -> tuple[str, ...]:
         return self.workflow_types if kind is TaskKind.WORKFLOW else self.activity_types
@@ -558,23 +602,23 @@ class WorkerRecord(Struct, frozen=True):
         return self.workflow_slots if kind is TaskKind.WORKFLOW else self.activity_slots
 
     def claims(self, kind: TaskKind) -> int:
-        """How many tasks it may hold that are claimed ahead and not started: its slots, or its buffer if larger."""
+        """How many tasks it may have prefetched and not started: its slots, or its buffer if that is larger."""
         buffer = self.advertised.get(PREFETCH_BUFFER) if kind is TaskKind.ACTIVITY else None
         slots = self.slots(kind)
         return max(slots, buffer) if slots and isinstance(buffer, int) else slots
 
     def knows(self, workflow_type: str) -> bool:
-        """Whether it has the code of a type. One that names none has all, unless it takes no workflow tasks."""
+        """Whether it has the code of a type; without a list of types it has all, if it takes workflow tasks."""
         return workflow_type in self.workflow_types if self.workflow_types else self.workflow_slots > 0
 
 
 class Cohort(Struct, frozen=True):
-    """The workers of one build on a queue, and what the operator wants of them."""
+    """The workers of one build on a queue, and their rollout state."""
 
     namespace: str
     task_queue: str
     build_id: str
-    """Empty text: the workers that name no build."""
+    """Empty: workers without a build id."""
     drain_intent: str
     drained_at_ms: int | None
     promoted_at_ms: int | None
@@ -584,11 +628,11 @@ class Cohort(Struct, frozen=True):
 
 
 class QueryKind(StrEnum):
-    """What replayed state is asked."""
+    """What a query task asks of replayed state."""
 
     QUERY = "query"
     UPDATE_VALIDATION = "update_validation"
-    """Whether the code will take an update."""
+    """Whether the code accepts an update."""
 
 
 class QueryState(StrEnum):
@@ -599,7 +643,7 @@ class QueryState(StrEnum):
 
 
 class QueryTask(Struct, frozen=True):
-    """A question to a run's replayed state. It never enters a history and lives as long as its caller waits."""
+    """A query of a run's replayed state. It is not recorded in the history, and lives as long as its caller waits."""
 
     query_id: str
     namespace: str
@@ -616,12 +660,12 @@ class QueryTask(Struct, frozen=True):
     lease_owner: str | None = None
     lease_expires_at_ms: int | None = None
     outcome: str | None = None
-    """JSON text: the answer, or why there is none."""
+    """JSON text: the result or the failure."""
     kind: QueryKind = QueryKind.QUERY
 
 
 class QueueStats(Struct, frozen=True):
-    """Exact counts of one line, read from the same rows that dispatch decides on."""
+    """Exact counts of a queue, from the rows that claims use."""
 
     ready: int = 0
     leased: int = 0
@@ -631,9 +675,9 @@ class QueueStats(Struct, frozen=True):
     dispatched_last_minute: int = 0
     oldest: Task | None = None
     claimed: int = 0
-    """How many of `leased` were handed out ahead of time and are not started: they take no slot of their worker."""
+    """How many of `leased` are prefetched and not started: they use no slot of their worker."""
 
     @property
     def running(self) -> int:
-        """The leases that take a slot of their worker."""
+        """The leases that use a slot of their worker."""
         return self.leased - self.claimed

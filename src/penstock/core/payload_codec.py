@@ -1,4 +1,4 @@
-"""The one payload codec: a JSON-like value in Avro single-object encoding, written as base64.
+"""The payload codec: JSON-like values in Avro single-object encoding, as base64.
 
 The schema is fixed (record `Value` of namespace `durable_workflow.protocol`), so the codec is small enough to
 be written out here. A blob is `C3 01`, the schema's fingerprint and one datum; a datum opens with the zig-zag
@@ -24,11 +24,11 @@ _DOUBLE: Final = struct.Struct("<d")
 
 
 class Unencodable(Exception):
-    """A value that has no place in the schema; the text says which and why."""
+    """A value that the schema cannot represent; the message says which and why."""
 
 
 class _Branch:
-    """The branches of the schema's union, as the byte that opens each of them."""
+    """The branches of the schema's union, as their leading byte."""
 
     NULL: Final = 0x00
     BOOLEAN: Final = 0x02
@@ -155,7 +155,7 @@ def _write_long(out: bytearray, number: int) -> None:
 
 
 def unframe(blob: str) -> bytes:
-    """The datum's bytes; the base64 must be the one way to write them."""
+    """The bytes of the datum; the base64 must be canonical."""
     try:
         raw = binascii.a2b_base64(blob, strict_mode=True)
     except ValueError:
@@ -170,7 +170,7 @@ def unframe(blob: str) -> bytes:
 
 
 class _Reader:
-    """A position in a datum. Counts are checked against the bytes that are left before anything is built."""
+    """A cursor over a datum. Counts are checked against the remaining bytes before anything is allocated."""
 
     __slots__ = ("at", "data")
 
@@ -273,7 +273,7 @@ class _Reader:
         return entries
 
     def block(self, depth_left: int, *, item_bytes_min: int) -> tuple[int, int | None] | None:
-        """The count of the next block, and where it must end if it says so; None after the last one."""
+        """The item count of the next block and its end, if it states one; None after the last block."""
         if not depth_left:
             raise _damage(f"it is nested deeper than {DEPTH_MAX} levels")
         count, end = self.long(), None

@@ -1,4 +1,4 @@
-"""Who may open which door: roles, the route families they open, and which credential carries which role."""
+"""Permissions: roles, the route families that each may use, and the role of each credential."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIGNATURE_WINDOW_MS_MAX: Final = 300_000
 
 
 class Role(StrEnum):
-    """What a credential is for. None implies another: admins are not workers, so leases stay attributable."""
+    """The role of a credential. No role implies another: admins are not workers, so leases stay attributable."""
 
     WORKER = "worker"
     OPERATOR = "operator"
@@ -29,7 +29,7 @@ class Plane(StrEnum):
 
 
 class RouteFamily(StrEnum):
-    """Routes under one rule: who enters, which version header is due, whether a namespace must exist."""
+    """Routes with one access rule: roles, required version header, and whether a namespace must exist."""
 
     HEALTH = "health"
     DISCOVERY = "discovery"
@@ -46,7 +46,7 @@ class RouteFamily(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rule of a family. `roles` None: open to anybody, without a credential."""
+    """The access rule of a family. `roles` None: no credential is needed."""
 
     roles: frozenset[Role] | None
     plane: Plane | None
@@ -79,7 +79,7 @@ endpoints. `SYSTEM`: what concerns all namespaces: limits of the cluster, the jo
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks: the credential's public name, its role, and every role that it may act in."""
+    """The authenticated caller: its credential's public name, its role, and all roles it may act in."""
 
     credential: str
     role: Role
@@ -87,16 +87,16 @@ class Principal:
 
     @classmethod
     def of(cls, role: Role) -> Principal:
-        """The holder of a role's own credential."""
+        """The principal of a role's own credential."""
         return cls(role.value, role, frozenset({role}))
 
 
 ANYBODY: Final = Principal("none", Role.ADMIN, _ANY_ROLE)
-"""Whoever asks a server that runs without authentication."""
+"""The principal of every request to a server without authentication."""
 
 
 def authorize(principal: Principal, family: RouteFamily) -> None:
-    """Let the principal pass or raise `Forbidden`, before anything is looked up."""
+    """Raise `Forbidden` unless the principal may use the family; called before anything is read."""
     roles = ACCESS[family].roles
     if roles is None or principal.acts_as & roles:
         return
@@ -110,7 +110,7 @@ def authorize(principal: Principal, family: RouteFamily) -> None:
 
 
 class AuthDriver(StrEnum):
-    """How a request proves who sends it."""
+    """How requests are authenticated."""
 
     NONE = "none"
     TOKEN = "token"
@@ -118,21 +118,21 @@ class AuthDriver(StrEnum):
 
 
 class SignatureProfile(StrEnum):
-    """What a signature covers: the whole request, or for older clients the body alone."""
+    """What a signature covers: the whole request, or only the body (older clients)."""
 
     PENSTOCK = "penstock"
     BODY = "body"
 
 
 class Concealed(Protocol):
-    """A secret that shows itself only when asked."""
+    """A secret that is hidden in representations and logs."""
 
     def reveal(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
 class AuthPolicy:
-    """How requests are authenticated. Secrets are bearer tokens or signature keys, as the driver wants."""
+    """Authentication settings. Secrets are bearer tokens or signature keys, depending on the driver."""
 
     driver: AuthDriver
     worker_secret: str | Concealed | None = field(default=None, repr=False)
@@ -152,7 +152,7 @@ class AuthPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A secret and whom it makes its bearer."""
+    """A secret and the principal that it authenticates."""
 
     secret: str = field(repr=False)
     principal: Principal
@@ -161,8 +161,8 @@ class Credential:
 def credentials(policy: AuthPolicy) -> tuple[Credential, ...]:
     """Every usable credential, in the order in which they are tried.
 
-    The shared secret opens everything while it is alone; beside any role's secret it is a plain admin;
-    without backward compatibility it is nothing. An empty secret counts as none.
+    The shared secret has all roles if there is no role secret, is an admin beside role secrets, and is ignored without
+    backward compatibility. Empty secrets are ignored.
     """
     secrets = (
         (Role.WORKER, _text(policy.worker_secret)),

@@ -1,4 +1,4 @@
-"""Calendar arithmetic on instants that are handed in."""
+"""Conversions between milliseconds since the epoch and ISO 8601 text."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _INSTANT = re.compile(
 
 @lru_cache(maxsize=1024)
 def iso(at_ms: int) -> str:
-    """An instant as ISO-8601 text with its zone, to the millisecond; what is done together has one instant."""
+    """ISO 8601 text with a zone, to the millisecond."""
     return f"{_second(at_ms // 1000)}.{at_ms % 1000:03d}Z"
 
 
 @lru_cache(maxsize=1024)
 def _second(at_s: int) -> str:
-    """An instant to the second; many instants of one second are written one after the other."""
+    """The text up to the second; cached, because many timestamps share a second."""
     return (_EPOCH + timedelta(seconds=at_s)).isoformat(timespec="seconds").removesuffix("+00:00")
 
 
@@ -30,7 +30,7 @@ def iso_or_none(at_ms: int | None) -> str | None:
 
 
 def earliest(*instants: int | None) -> int | None:
-    """The first of some deadlines, of which each may be unset."""
+    """The earliest of the deadlines that are set."""
     first: int | None = None
     for each in instants:
         if each is not None and (first is None or each < first):
@@ -39,7 +39,7 @@ def earliest(*instants: int | None) -> int | None:
 
 
 def instant(text: str) -> int | None:
-    """The instant that ISO-8601 text names, in milliseconds; without a zone it is UTC. None: it names none."""
+    """Milliseconds since the epoch of ISO 8601 text; without a zone it is UTC. None if it is not valid."""
     if len(text) > 40 or not _INSTANT.fullmatch(text):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What every use case is handed: the store, and the policies in force."""
+"""The dependencies and process-wide state that every engine operation receives."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from penstock.settings import Settings
 
 
 class EngineContext(Struct, frozen=True):
+    """Ports, settings and in-process state of one server. Created once by `assembly`, passed as `ctx`."""
+
     store: Store
     wakeups: Wakeups
     entropy: Entropy
@@ -28,11 +30,11 @@ class EngineContext(Struct, frozen=True):
     upkeep: Upkeep = field(default_factory=Upkeep)
     query_polls: QueryPollRegistry = field(default_factory=QueryPollRegistry)
     archive: Archive | None = None
-    """Where histories go before they are deleted; None: nowhere."""
+    """Where histories are archived before they are deleted; None disables archiving."""
 
     @property
     def journals(self) -> bool:
-        """Whether leases are told in the journal."""
+        """Whether lease transitions are written to the journal."""
         return self.store.journals
 
     @property

@@ -1,4 +1,7 @@
-"""Waiting for something to be true in the store: woken by a bell, looking anyway once a second."""
+"""Waiting for a condition on stored state: woken by a notification, re-checked once a second regardless.
+
+Notifications are hints that may be lost (`wakeups-are-hints`), so every wait also polls.
+"""
 
 from __future__ import annotations
 
@@ -17,45 +20,49 @@ LOOK_AGAIN_S = 1.0
 async def wait_until(
     ctx: EngineContext,
     topic: Topic,
-    look: Callable[[], Awaitable[tuple[T, bool]]],
+    check: Callable[[], Awaitable[tuple[T, bool]]],
     wait_ms: int,
     draining: asyncio.Event,
     *,
     look_again_s: float = LOOK_AGAIN_S,
 ) -> tuple[T, bool]:
-    """What was seen last, and whether it is what was waited for; the server's leaving ends the wait."""
+    """Call `check` until it reports done, `wait_ms` has passed or the server drains.
+
+    Returns the last value that `check` produced and whether it was done. The topic is subscribed before the first
+    check, so a notification sent between a check and the wait after it is not missed.
+    """
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + wait_ms / 1000
-    rest = _Rest(loop)
-    silence = ctx.wakeups.listen(topic, rest.end)
+    pause = _Pause(loop)
+    unsubscribe = ctx.wakeups.listen(topic, pause.end)
     leaving: asyncio.Task[bool] | None = None
     try:
         while True:
-            rest.begin()
-            seen, done = await look()
+            pause.begin()
+            value, done = await check()
             left = ends_at - loop.time()
             if done or left <= 0 or draining.is_set():
-                return seen, done
+                return value, done
             if leaving is None:
                 leaving = asyncio.ensure_future(draining.wait())
-                leaving.add_done_callback(rest.end)
-            await rest.over(min(left, look_again_s))
+                leaving.add_done_callback(pause.end)
+            await pause.wait(min(left, look_again_s))
     finally:
-        silence()
+        unsubscribe()
         if leaving is not None:
-            leaving.remove_done_callback(rest.end)
+            leaving.remove_done_callback(pause.end)
             leaving.cancel()
 
 
-class _Rest:
-    """The time between two looks: it is over when somebody says so, or when it is time to look anyway."""
+class _Pause:
+    """The pause between two checks: ended by `end` or by its timeout."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._ended = loop.create_future()
 
     def begin(self) -> None:
-        """What is said from now on ends it, also before anybody waits."""
+        """Arm the pause: an `end` from now on counts, even if it comes before `wait`."""
         if self._ended.done():
             self._ended = self._loop.create_future()
 
@@ -63,7 +70,7 @@ class _Rest:
         if not self._ended.done():
             self._ended.set_result(None)
 
-    async def over(self, timeout_s: float) -> None:
+    async def wait(self, timeout_s: float) -> None:
         timer = None if timeout_s == math.inf else self._loop.call_later(timeout_s, self.end)
         try:
             await self._ended

@@ -1,4 +1,4 @@
-"""Where histories go before they are deleted."""
+"""The archive that receives histories before they are deleted."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from penstock.core.model import RecordedEvent, Run
 
 
 class Archive(Protocol):
-    """Keeps exports for good. What it took is safe: it answers only once nothing can be lost any more."""
+    """Stores exports durably: a call returns only after the export is safe."""
 
     async def holds(self, run: Run) -> bool:
-        """Whether it keeps the whole of this run already."""
+        """Whether the complete run is archived already."""
         ...
 
     async def put(self, bundle: Bundle, pages: AsyncIterator[Sequence[RecordedEvent]]) -> str:
-        """Keep an export; returns its name. Raises `Unavailable` when it cannot, and then keeps nothing."""
+        """Store an export and return its name. Raises `Unavailable` on failure, and then stores nothing."""
         ...

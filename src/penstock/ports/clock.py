@@ -1,4 +1,4 @@
-"""Time, as something that is handed in."""
+"""The clock, injected so that tests control time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Coordination: locks between servers that share a store, and whether such locks can be had now.
+"""Coordination: advisory locks between servers that share a store.
 
-No limit depends on it: rows in the store decide, under the store's own locks. It keeps servers from crowding at
-one door, and it is what the contract names when it says that a lock is missing.
+No limit depends on it: limits are enforced by rows of the store under the store's own locks. The locks reduce
+contention between servers; without them the API reports `coordination_unavailable`.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 LOCK_WAIT_S = 1.0
-"""Longest time that a caller waits for a lock which another server holds."""
+"""How long a caller waits at most for a lock that another server holds."""
 LOCK_TTL_S = 2.0
-"""How long a lock outlives a server that holds it and stands still: no longer than the database lets it hold rows."""
+"""How long a stalled server keeps a lock: no longer than the database lets it keep row locks."""
 
 
 class Coordination(Protocol):
     @property
     def kind(self) -> str:
-        """Who does it: `memory`, `database` or `redis`."""
+        """`memory`, `database` or `redis`."""
         ...
 
     def is_supported(self) -> bool:
-        """Whether locks could be taken when somebody last looked, which was a moment ago. Asks nobody."""
+        """Whether locks were available at the last check, moments ago; no I/O."""
         ...
 
     def lock(self, name: str) -> AbstractAsyncContextManager[None]:
-        """Keep all other servers out while the block lasts; the callers of this server share the lock.
+        """Hold a lock against other servers while the block runs; callers on this server share it.
 
-        Raises `Unavailable` with `coordination_unavailable` when it cannot be had within `LOCK_WAIT_S`. It ends
-        after `LOCK_TTL_S` even if the block lasts longer, so nothing that must hold may hang on it.
+        Raises `Unavailable` with `coordination_unavailable` if it is not acquired within `LOCK_WAIT_S`. It expires
+        after `LOCK_TTL_S` even if the block runs longer, so correctness must not depend on it.
         """
         ...
 
@@ -39,7 +39,7 @@ class Coordination(Protocol):
 
 
 class InProcess:
-    """The coordination of a server that is alone with its store: there is nobody to keep out."""
+    """Coordination for a single server: there is no other server to exclude."""
 
     kind = "memory"
 

@@ -1,4 +1,4 @@
-"""Identity, as something that is handed in."""
+"""The source of ids and tokens, injected so that tests are deterministic."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Protocol
 
 class Entropy(Protocol):
     def new_id(self) -> str:
-        """A fresh id, ordered by time."""
+        """A new id, ordered by time."""
         ...
 
     def token(self) -> str:
-        """A secret that nobody can guess: it fences a lease."""
+        """An unguessable token that fences a lease."""
         ...

@@ -1,9 +1,9 @@
-"""Two things that an operation asks of the store at once, because neither needs the other's answer."""
+"""Two independent reads of one operation in a single round trip."""
 
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 First = TypeVar("First")
 Second = TypeVar("Second")
@@ -12,51 +12,44 @@ Second = TypeVar("Second")
 async def gather(
     first: Coroutine[Any, Any, First], second: Coroutine[Any, Any, Second]
 ) -> tuple[First, Second]:
-    """Go through both side by side: what they ask in the same step travels together.
+    """Run both coroutines in lockstep: their reads of the same step are sent together.
 
-    Either sees what is locked or changed before the step in which it asks, and nothing of what the other one asks in
-    the same step. What one refuses ends both.
+    Each read sees locks and changes of earlier steps, and nothing of the other coroutine's read in the same step. An
+    exception in one ends both.
     """
-    one, other = _Path(first), _Path(second)
+    coroutines = (first, second)
     try:
-        await _Steps((one, other))
-        return one.result(), other.result()
+        one, other = await _SideBySide(coroutines)
+        return one, other
     finally:
         first.close()
         second.close()
 
 
-class _Path(Generic[First]):
-    """One of them, as far as it has gone."""
+class _SideBySide:
+    """Two coroutines that are sent their answers step by step until both have ended."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, First]) -> None:
-        self._coroutine = coroutine
-        self._results: list[First] = []
-        self.asks: tuple[Any, ...] = ()
+    def __init__(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> None:
+        self._coroutines = coroutines
 
-    def result(self) -> First:
-        return self._results[0]
-
-    def go_on(self, answers: Sequence[Any] | None) -> None:
-        """To its next questions, or to its end."""
-        self.asks = ()
-        try:
-            self.asks = self._coroutine.send(answers)
-        except StopIteration as end:
-            self._results.append(end.value)
-
-
-class _Steps:
-    def __init__(self, paths: Sequence[_Path[Any]]) -> None:
-        self._paths = paths
-
-    def __await__(self) -> Generator[tuple[Any, ...], Sequence[Any], None]:
-        for path in self._paths:
-            path.go_on(None)
-        while asks := tuple(ask for path in self._paths for ask in path.asks):
-            answers = yield asks
+    def __await__(self) -> Generator[tuple[Any, ...], Sequence[Any], list[Any]]:
+        results: list[Any] = [None] * len(self._coroutines)
+        answers: Sequence[Any] | None = None
+        asking = dict.fromkeys(range(len(self._coroutines)), 0)
+        while True:
+            asks: list[Any] = []
             place = 0
-            for path in self._paths:
-                if mine := len(path.asks):
-                    path.go_on(answers[place : place + mine])
-                    place += mine
+            for index, count in list(asking.items()):
+                mine = None if answers is None else answers[place : place + count]
+                place += count
+                try:
+                    found = self._coroutines[index].send(mine)
+                except StopIteration as end:
+                    results[index] = end.value
+                    del asking[index]
+                else:
+                    asking[index] = len(found)
+                    asks += found
+            if not asking:
+                return results
+            answers = yield tuple(asks)

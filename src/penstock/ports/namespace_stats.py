@@ -1,4 +1,4 @@
-"""What an operator counts and looks for in a namespace. Every look is bounded, and nothing is locked."""
+"""Statistics of a namespace for operators. Every query is bounded, and nothing is locked."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class NamespaceStats(Protocol):
     async def open_runs(self, namespace: str, most: int) -> OpenRuns: ...
     async def closed_runs(self, namespace: str, most: int) -> ClosedRuns: ...
     async def failing(self, namespace: str, most: int) -> Sequence[FailingType]:
-        """The types with the most failures first."""
+        """Workflow types by failures, most first."""
         ...
 
     async def without_task(self, namespace: str, looked: int, limit: int) -> Sequence[RunId]:
-        """Open runs without any live task that owe one or have nothing open, among the oldest `looked`."""
+        """Among the `looked` oldest open runs: those that need a workflow task and have no live task."""
         ...
 
     async def overdue_tasks(self, namespace: str, now_ms: int, limit: int) -> Sequence[Task]:
-        """Leases that have ended and were not taken back yet."""
+        """Expired leases that were not released yet."""
         ...
 
     async def overdue_activities(self, namespace: str, now_ms: int, limit: int) -> Sequence[ActivityId]: ...

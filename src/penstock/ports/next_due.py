@@ -1,4 +1,4 @@
-"""What time will bring: one look says when the first thing of each kind is due."""
+"""When the next timed event of each kind is due, in one query."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Protocol
 
 
 class Due(StrEnum):
-    """What may be due."""
+    """Kinds of timed events."""
 
     LEASE = "lease"
-    """A lease that ends, and with it the wait for whoever holds it."""
+    """A lease expires."""
     TIMER = "timer"
     TASK = "task"
-    """A task that rests, and waits in line from then on."""
+    """A delayed task becomes ready."""
     ACTIVITY = "activity"
-    """An activity of which a clock runs out."""
+    """A timeout of an activity."""
     RUN = "run"
     QUERY = "query"
-    """A question whose caller or worker goes."""
+    """A query's deadline, or the expiry of its lease."""
     OUTBOX = "letter"
-    """Due at any time."""
+    """An undelivered message; always due."""
     STREAM = "stream"
 
 
 class NextDue(Protocol):
     async def until(self, at_ms: int) -> Mapping[Due, int]:
-        """When the first of each is due, for those of which something is due by then."""
+        """When the first event of each kind is due, for kinds with an event due by `at_ms`."""
         ...

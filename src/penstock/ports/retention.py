@@ -1,4 +1,4 @@
-"""What is deleted of runs that are closed for long: the run at once, its many rows after it in portions."""
+"""Deleting closed runs after their retention: first the run, then its rows in portions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.core.operations.run_counts import PurgedRows
 
 class Retention(Protocol):
     async def expired(self, namespace: str, before_ms: int, limit: int) -> Sequence[RunId]:
-        """Runs that were closed before a moment, the longest closed first."""
+        """Runs closed before a time, oldest first."""
         ...
 
     async def has_others(self, run: Run) -> bool:
@@ -19,24 +19,24 @@ class Retention(Protocol):
         ...
 
     async def unlink(self, run_id: RunId, most: int) -> bool:
-        """Delete what is known by the workflow id and not by the run: requests and messages, up to so many.
+        """Delete up to `most` requests and messages, which are keyed by the workflow id.
 
-        Returns whether there may be more. It goes first: once the run is gone, its workflow id may be taken again.
+        Returns whether there may be more. Must precede `forget`: afterwards the workflow id may be reused.
         """
         ...
 
     def forget(self, run: Run) -> None:
-        """Delete a run, and its workflow id if that names it; its rows remain until they are cleared."""
+        """Delete a run, and its workflow id if this is its latest run; `clear` deletes the other rows."""
         ...
 
     async def remains(self, limit: int) -> Sequence[RunId]:
-        """Runs that are gone and have rows left."""
+        """Deleted runs that have rows left."""
         ...
 
     async def clear(self, run_id: RunId, most: int) -> PurgedRows:
-        """Delete up to so many rows, of each kind, of a run that is gone."""
+        """Delete up to `most` rows of each kind of a deleted run."""
         ...
 
     def bury(self, run_id: RunId) -> None:
-        """Nothing remains of it."""
+        """Record that all rows of a deleted run are gone."""
         ...

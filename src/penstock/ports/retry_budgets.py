@@ -1,4 +1,4 @@
-"""The retry budgets of lines: one row per line says which place among its retries is free next."""
+"""Retry budgets: one row per queue holds the next free slot for a retry."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from penstock.core.scheduling.retries import RetrySlot
 
 class RetryBudgets(Protocol):
     async def take_place(self, queue_id: QueueId) -> RetrySlot | None:
-        """The next free place among the retries of a line, which nobody else gets; None: it has no budget."""
+        """Take the next free retry slot of a queue; None if it has no retry budget."""
         ...
 
     async def change(self, queue_id: QueueId, rate: Rate | None) -> None:
-        """Give a line another budget, or none. Retries that have a place already are due as they were before."""
+        """Set or remove a queue's retry budget. Retries that have a slot keep it."""
         ...

@@ -1,18 +1,18 @@
-"""The truth, as the engine sees it: operations that read, decide and record in one transaction.
+"""The store as the engine sees it: operations that read, decide and record in one transaction.
 
-An operation is a coroutine function of a `Tx`. It *awaits* what it must know (`await tx.runs.lock(…)`), asks the
-core, and *records* what was decided (`tx.runs.save(…)`, no await). The store keeps four promises:
+An operation is a coroutine function of a `Tx`. It *awaits* reads (`await tx.runs.lock(…)`), calls the core for the
+decision, and *records* writes (`tx.runs.save(…)`, no await). The store guarantees:
 
-1. Everything that an operation recorded is committed together, before its caller is answered, or nothing is.
-2. An operation that raises records nothing.
-3. Operations with one `key` run one after the other, in the order in which they were handed in, on this node;
-   across nodes the locks that they take (`lock`) keep them apart.
-4. `tx.now_ms` does not change inside a transaction, and is the database's time where nodes share one.
+1. All writes of an operation are committed together before its caller gets the result, or none is.
+2. An operation that raises writes nothing.
+3. On one node, operations with the same `key` run one after the other in the order of submission; across nodes the
+   row locks that they take (`lock`) serialize them.
+4. `tx.now_ms` is constant inside a transaction, and is the database's clock where nodes share a database.
 
-An operation writes each row at most once and does not read what it recorded. It may be run again from its
-beginning when the database asks for a retry, so it must have no effect but through `tx`.
-Locks are taken in one order everywhere: admission, queue, scope, run, task, key, lane; what ends is counted in
-rows of its own, which nobody locks for longer than the end of a transaction.
+An operation writes each row at most once and does not read its own writes. It may be retried from the beginning after
+a serialization failure, so it must have no side effect except through `tx`.
+Locks are taken in one order everywhere: admission, queue, scope, run, task, key, lane. Ended leases are counted in rows
+of their own, which are locked only while a transaction commits.
 """
 
 from __future__ import annotations
@@ -75,41 +75,41 @@ T = TypeVar("T")
 
 
 class TransactionClass(StrEnum):
-    """Which stream of operations a transaction joins; claims must not wait behind bulk starts."""
+    """Which group of transactions an operation is committed with; claims must not wait behind bulk starts."""
 
     WORK = "work"
     CLAIM = "claim"
     PERMIT = "permit"
-    """For tasks that are started after they were handed out: they lock what claims lock, but not as late."""
+    """Starts of prefetched tasks: they lock the same rows as claims, in another order."""
     CHANGE = "change"
-    """For changes that count what others do: never in one transaction with those."""
+    """Changes that count the effects of other operations: never in one transaction with them."""
 
 
 class StoreHealth(Struct, frozen=True):
-    """How the writes of a store fare."""
+    """Whether a store's writes go through."""
 
     stalled_ms: int = 0
-    """For how long the oldest commit under way has not come back; 0 where none is under way."""
+    """The age of the oldest commit in progress; 0 if there is none."""
     refusal: Reason | None = None
-    """Why a write was refused a moment ago: the disk is full, or fails."""
+    """Why a recent write failed: the disk is full or broken."""
 
 
 class Namespaces(Protocol):
     async def get(self, name: str) -> Namespace | None: ...
     async def list(self) -> Sequence[Namespace]: ...
     async def reserve(self, namespace: Namespace) -> bool:
-        """Insert unless the name is taken; False then. Nothing may be refused after it."""
+        """Insert unless the name is taken; returns False then. The operation must not raise after it."""
         ...
 
     def save(self, namespace: Namespace) -> None: ...
     def delete(self, name: str) -> None: ...
     async def is_empty(self, name: str) -> bool:
-        """True when no run, task queue or worker belongs to it."""
+        """Whether it has no run, task queue or worker."""
         ...
 
 
 class RunFilter(Struct, frozen=True):
-    """What a list of runs is narrowed by; None narrows nothing."""
+    """A filter for lists of runs; fields that are None match everything."""
 
     namespace: str
     host: str
@@ -121,18 +121,18 @@ class RunFilter(Struct, frozen=True):
 
 class Runs(Protocol):
     async def reserve(self, instance: Instance) -> Instance:
-        """Take the workflow id, or learn who has it: the returned row is the one that stands."""
+        """Insert the workflow id unless it exists; returns the row that is stored."""
         ...
 
     async def reserve_all(self, instances: Sequence[Instance]) -> Sequence[Instance]:
-        """The same for several workflow ids."""
+        """`reserve` for several workflow ids."""
         ...
 
     async def instance(self, namespace: str, workflow_id: str) -> Instance | None: ...
     async def named(
         self, namespace: str, workflow_id: str, run_id: RunId | None
     ) -> tuple[Instance, Run | None] | None:
-        """A workflow id, and the run that is named, which may be another id's, or else its last one."""
+        """A workflow id, and the given run (which may belong to another id) or else its latest run."""
         ...
 
     async def get(self, run_id: RunId) -> Run | None: ...
@@ -147,45 +147,45 @@ class Runs(Protocol):
     async def page(self, narrow: RunFilter, after: PageStart | None, limit: int) -> Sequence[Run]: ...
     async def overdue(self, now_ms: int, limit: int) -> Sequence[RunId]: ...
     async def blocked(self, namespace: str, task_queue: str, limit: int) -> Sequence[RunId]:
-        """Open runs of a queue whose replay parts from their history."""
+        """Open runs of a queue whose code and history diverge."""
         ...
 
     def insert(self, run: Run) -> None: ...
     def save(self, run: Run) -> None:
-        """Record what changes as a run goes on; not its memo and search attributes."""
+        """Update the columns that change during a run; not its memo and search attributes."""
         ...
 
     def save_attributes(self, run: Run) -> None:
-        """Record the memo and the search attributes, which change seldom."""
+        """Update the memo and the search attributes."""
         ...
 
     def succeed(self, instance: Instance) -> None:
-        """Let a workflow id name its next run."""
+        """Update the latest run of a workflow id."""
         ...
 
 
 PAGE_BYTES = 4_000_000
-"""A page of a history ends with the event that makes it as large as this."""
+"""A page of a history ends with the event that reaches this size."""
 
 
 class Histories(Protocol):
     async def page(self, run_id: RunId, after: int, limit: int) -> Sequence[RecordedEvent]:
-        """The events after a sequence: so many, or fewer where they are large; one at least, if there is any."""
+        """Up to `limit` events after a sequence number; fewer if they are large, but at least one if there is any."""
         ...
 
     async def first_pages(
         self, run_ids: Sequence[RunId], limits: Sequence[int], after: Sequence[int] = ()
     ) -> Sequence[Sequence[RecordedEvent]]:
-        """The first page of several histories, each with its own limit; or of what comes after a sequence of each."""
+        """One page of each history, with its own limit, from the beginning or after a sequence number."""
         ...
 
     async def page_back(self, run_id: RunId, before: int, limit: int) -> Sequence[RecordedEvent]:
-        """The last events before a sequence, the newest first."""
+        """The last events before a sequence number, newest first."""
         ...
 
     async def last_of_type(self, run_id: RunId, types: Sequence[str]) -> RecordedEvent | None: ...
     async def buffered(self, run_id: RunId) -> Sequence[NewEvent]:
-        """Events that wait for the leased workflow task to end, in order of arrival."""
+        """Events buffered until the leased workflow task ends, in order of arrival."""
         ...
 
     def append(self, events: Sequence[RecordedEvent]) -> None: ...
@@ -213,11 +213,11 @@ class Children(Protocol):
 class Outbox(Protocol):
     async def get(self, message_id: str) -> OutboxMessage | None: ...
     async def lock(self, message_id: str) -> OutboxMessage | None:
-        """The letter, for one whose receiver may not be there to be locked instead."""
+        """Lock the message itself, where there may be no receiving run to lock."""
         ...
 
     async def waiting(self, limit: int) -> Sequence[str]:
-        """Letters that were not delivered yet, the oldest first."""
+        """Ids of undelivered messages, oldest first."""
         ...
 
     def insert(self, letter: OutboxMessage) -> None: ...
@@ -227,14 +227,14 @@ class Outbox(Protocol):
 class Updates(Protocol):
     async def get(self, update_id: str) -> Update | None: ...
     async def next_accepted(self, run_id: RunId) -> Update | None:
-        """The update of a run that is to be applied next."""
+        """The update of a run that is applied next."""
         ...
 
     async def accepted_of(self, run_id: RunId) -> Sequence[Update]: ...
     async def all_of(self, run_id: RunId) -> Sequence[Update]: ...
     def insert(self, update: Update) -> None: ...
     def save(self, update: Update) -> None:
-        """Record what became of an update; it may go on to the run that continues its own."""
+        """Record the outcome of an update, or its move to the run that continues its own."""
         ...
 
 
@@ -263,24 +263,24 @@ class Tasks(Protocol):
         ...
 
     async def lock_workflow_task(self, run_id: RunId) -> Task | None:
-        """The run's live workflow task, if it has one; there is at most one."""
+        """The run's live workflow task, locked; there is at most one."""
         ...
 
     async def redelivered(self, namespace: str, polls: Sequence[tuple[str, str]]) -> Sequence[Sequence[Task]]:
-        """For each (worker id, poll request id): what this very poll has already leased and still holds."""
+        """For each (worker id, poll request id): the live leases that the same poll request already got."""
         ...
 
     async def leased_by(self, namespace: str, worker_id: str) -> Sequence[TaskId]: ...
     async def held(
         self, namespace: str, kind: TaskKind, sessions: Sequence[tuple[str, int]]
     ) -> Sequence[SlotUsage]:
-        """What each worker holds of what was granted to it since a moment: (worker id, since when)."""
+        """The slots each worker uses, by leases granted since its session began: (worker id, session start)."""
         ...
 
     async def notify_at_ends(self, namespace: str, kind: TaskKind, worker_ids: Sequence[str]) -> None:
-        """From now on the queue's bell rings when a lease of these workers ends.
+        """Notify the queue's topic when a lease of these workers ends, from now on.
 
-        Except for leases that somebody reports on in this moment: `held` tells which are not told of.
+        Does not cover leases whose end is being committed concurrently; `held` counts those.
         """
         ...
 
@@ -293,37 +293,37 @@ class Tasks(Protocol):
 
     async def any_ready(self, queue_id: QueueId, worker_filter: WorkerFilter) -> bool: ...
     async def ready_on(self, queue_ids: Sequence[QueueId]) -> Sequence[QueueId]:
-        """Those of the queues on which something is ready, for whomever."""
+        """Those of the queues that have a ready task, for any worker."""
         ...
 
     async def matchable(self, queue_id: QueueId, worker_filter: WorkerFilter) -> WorkerFilter | None:
-        """The fit narrowed to types of which something is ready; None when nothing is."""
+        """The filter, narrowed to types that have ready tasks; None if there are none."""
         ...
 
     async def sticky(self, queue_id: QueueId) -> Mapping[str, int]:
-        """The workers for which ready tasks of a line are reserved now, and when the first of each is for anybody."""
+        """The workers that have sticky ready tasks in the queue, with the time at which the first of each expires."""
         ...
 
     def insert(self, task: Task, priority: TaskPriority) -> None:
-        """Put a new task in line: its row, and its lane's count when it is ready."""
+        """Enqueue a new task: its row and, if it is ready, its lane's count."""
         ...
 
     def save(self, task: Task, was: TaskState) -> None:
-        """Record a change of state; the lane's count follows when the task enters or leaves `ready`.
+        """Update the state; the lane's count follows when the task enters or leaves `ready`.
 
-        When a counted lease ends, its key runs one less, the key's held lanes are looked at again, and the
-        queue's bell rings; the scopes that count it count one less, and their bells ring.
+        When a counted lease ends, the counts of its key and scopes go down, the key's blocked lanes become dirty, and
+        the topics of the queue and the scopes are notified.
         """
         ...
 
     def lease(self, task: Task) -> None:
-        """Record a grant. The lane was billed by `Queues.settle`, which also lowered its count."""
+        """Record a grant. `Queues.settle` has billed the lane and lowered its count."""
         ...
 
 
 class Queues(Protocol):
     async def ensure(self, namespace: str, name: str, kind: TaskKind) -> Queue:
-        """The queue, made if need be. It may be remembered from before: only who it is can be relied on."""
+        """The queue, created if it is new. It may come from a cache: only its identity is reliable."""
         ...
 
     async def find(self, namespace: str, name: str) -> Sequence[Queue]: ...
@@ -332,21 +332,21 @@ class Queues(Protocol):
     async def lanes(
         self, queue_id: QueueId, worker_filter: WorkerFilter, room: int, levels: tuple[int, int] = ALL_LEVELS
     ) -> Sequence[Lane]:
-        """The `room` least ready lanes that fit, of the levels from the first to the second named."""
+        """The first `room` ready lanes with matching tasks, of a range of levels."""
         ...
 
     async def lanes_to_tag(
         self, queue_id: QueueId, worker_filter: WorkerFilter, lane_state: LaneState
     ) -> Sequence[Lane]:
-        """The lanes that are fresh, or those that are stale (a bounded number), marked with whether they fit."""
+        """A bounded number of new or dirty lanes, marked with whether they have matching tasks."""
         ...
 
     async def lanes_due(self, queue_id: QueueId, worker_filter: WorkerFilter, now_ms: int) -> Sequence[Lane]:
-        """The lanes that waited for tokens until now (a bounded number), marked with whether they fit."""
+        """A bounded number of throttled lanes that may go again, marked with whether they have matching tasks."""
         ...
 
     async def wake_due_lanes(self, queue_id: QueueId, now_ms: int) -> None:
-        """Make stale, at once, every lane that waited for tokens until now."""
+        """Mark every throttled lane that may go again as dirty."""
         ...
 
     async def arrivals(
@@ -357,112 +357,112 @@ class Queues(Protocol):
         now_ms: int,
         levels: tuple[int, int] = ALL_LEVELS,
     ) -> Sequence[tuple[Arrival, Lane]]:
-        """The first ready tasks that fit in order of level and arrival, each with its lane.
+        """The first matching ready tasks in order of level and arrival, each with its lane.
 
-        Tasks in lanes that are held, or that wait for tokens still, are stepped over.
+        Tasks in blocked and throttled lanes are skipped.
         """
         ...
 
     async def blocked(self, queue_id: QueueId) -> BlockedLanes: ...
     async def starving(self, queue_id: QueueId, since_ms: int, most: int) -> Sequence[Starving]:
-        """For each level: how many of its `most` oldest ready tasks came before a moment; levels with none left out."""
+        """For each level that has any: how many of its `most` oldest ready tasks were enqueued before a time."""
         ...
 
     async def running(self, queue_id: QueueId, most: int) -> int:
-        """How many tasks are leased; not counted beyond `most`."""
+        """The number of leased tasks, counted up to `most`."""
         ...
 
     async def clocks(self, queue_id: QueueId) -> Sequence[VirtualClock]: ...
     async def rebase(self, queue_id: QueueId, clock: VirtualClock) -> None:
-        """Subtract a level's virtual time from itself and from all its tags, at once."""
+        """Subtract a level's virtual time from the clock and all tags of the level."""
         ...
 
     async def take(
         self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], worker_filter: WorkerFilter
     ) -> Sequence[Sequence[Task]]:
-        """For each (level, key, count): the first ready tasks of that lane that fit, locked, oldest first."""
+        """For each (level, key, count): the first matching ready tasks of that lane, locked, oldest first."""
         ...
 
     async def stats(self, queue_id: QueueId, now_ms: int) -> QueueStats: ...
     async def totals(self, namespace: str, kind: TaskKind, minute: int) -> tuple[int, int]:
-        """How many tasks of a kind a namespace leases, and how many it gave in a minute, over all its queues."""
+        """The leased tasks of a kind in a namespace, and its dispatches in a minute, over all queues."""
         ...
 
     async def backlog(self, queue_id: QueueId, now_ms: int, top: int) -> Backlog:
-        """What waits, by level, and the `top` lanes with the most tasks."""
+        """Waiting tasks by level, and the `top` lanes with the most tasks."""
         ...
 
     async def lane(self, queue_id: QueueId, level: int, key: str, now_ms: int) -> LaneBacklog | None:
-        """One busy lane, wherever it stands."""
+        """One busy lane, in any state."""
         ...
 
     async def lanes_before(
         self, queue_id: QueueId, level: int, rank: int, tag: int, most: int
     ) -> Sequence[Lane]:
-        """The least ready lanes of a level whose rank and tag are not beyond a point."""
+        """The first ready lanes of a level up to a rank and tag."""
         ...
 
     async def count_lanes_before(self, queue_id: QueueId, level: int, rank: int, tag: int, most: int) -> int:
-        """How many `lanes_before` there are; not counted beyond `most`."""
+        """The number of `lanes_before`, counted up to `most`."""
         ...
 
     async def new_lanes(self, queue_id: QueueId, level: int, most: int) -> Sequence[Lane]:
-        """The first lanes of a level that are to be placed, by key."""
+        """The first new lanes of a level, by key."""
         ...
 
     async def count_before(self, queue_id: QueueId, level: int, key: str | None, seq: int, most: int) -> int:
-        """How many ready tasks of a lane, or of a level (`key` None), came before one; not beyond `most`."""
+        """The number of ready tasks of a lane, or of a level (`key` None), ahead of one, counted up to `most`."""
         ...
 
     async def head(self, queue_id: QueueId, level: int, key: str | None) -> Task | None:
-        """The ready task of a lane, or of a level (`key` None), that came first."""
+        """The oldest ready task of a lane, or of a level (`key` None)."""
         ...
 
     async def route_heads(self, queue_id: QueueId, most: int) -> Sequence[Task]:
-        """One ready task of each route (type and build), of at most so many routes in order of type and build.
+        """One ready task of each route (type and build), for up to `most` routes in order of type and build.
 
-        What it costs depends on the number of routes, not on the number of tasks.
+        The cost depends on the number of routes, not of tasks.
         """
         ...
 
     async def count_route(self, queue_id: QueueId, type_: str, build_id: str | None, most: int) -> int:
-        """How many ready tasks have this type and need this build, counted up to `most`."""
+        """The number of ready tasks of this type and build, counted up to `most`."""
         ...
 
     async def level_counts(
         self, queue_id: QueueId, to_level: int, now_ms: int, most: int
     ) -> Sequence[LevelCounts]:
-        """What may go at each level down to one, and what went of late; of at most so many lanes a level."""
+        """Waiting and recently dispatched tasks of each level up to one, over up to `most` lanes a level."""
         ...
 
     async def dispatched(self, queue_id: QueueId, minute: int) -> int:
-        """How many tasks went in a calendar minute."""
+        """The dispatches of a calendar minute."""
         ...
 
     def settle(self, queue_id: QueueId, lane: Lane, taken: int) -> None:
-        """Record where a lane stands after a claim. Its count is lowered, not set, since tasks join all the time.
+        """Update a lane after a claim. Its count is lowered, not set, because enqueues do not lock the lane's queue.
 
-        A weight that came since makes it fresh again. One that is held at a running limit (`held_at`) is stale
-        instead when its key, read as it will be committed, runs less.
+        The lane becomes new if its weight changed meanwhile. A lane blocked at a lease cap (`held_at`) becomes dirty
+        instead if its key, as it will be committed, is below the cap.
         """
         ...
 
     def refund(self, queue_id: QueueId, level: int, key: str, stride: int, minute: int) -> None:
-        """A task of a lane, granted in this calendar minute, was never delivered.
+        """Refund a task that was granted in this calendar minute and never delivered.
 
-        Its lane is paid back `stride`, or the stride of its weight now if that is less, and the lane's meter of
-        that minute counts one less. To be called under the queue's lock; the task joins the lane by `Tasks.save`.
+        The lane's tag goes back by `stride`, or the stride of its present weight if that is less, and the lane's meter
+        of that minute goes down by one. Call it under the queue's lock; `Tasks.save` puts the task back into the lane.
         """
         ...
 
     def save_clock(self, queue_id: QueueId, clock: VirtualClock) -> None: ...
     def count_dispatches(self, queue_id: QueueId, minute: int, count: int) -> None: ...
     async def idle_lanes(self, limit: int) -> Sequence[tuple[QueueId, int, str]]:
-        """Keyed lanes without tasks whose tag virtual time has passed: their rows tell nothing any more."""
+        """Keyed lanes without tasks whose tag is behind the clock: their rows have no information left."""
         ...
 
     def drop_lane(self, queue_id: QueueId, level: int, key: str) -> None:
-        """Forget a lane, if it is still idle."""
+        """Delete a lane if it is still idle."""
         ...
 
     async def any_meter_before(self, minute: int) -> bool: ...
@@ -470,14 +470,14 @@ class Queues(Protocol):
 
 
 class Policies(Protocol):
-    """What operators and workers asked of a line, and the rows of its keys. Written under the queue's lock."""
+    """A queue's settings and the rows of its keys. Written under the queue's lock."""
 
     async def key_states(self, queue_id: QueueId, keys: Sequence[str]) -> Mapping[str, KeyState]:
         """The keys that have a row."""
         ...
 
     async def key_settings(self, queue_id: QueueId, keys: Sequence[str]) -> Mapping[str, KeySettings]:
-        """The keys that an operator asked something for."""
+        """The keys that have settings."""
         ...
 
     async def keys_with_settings(self, queue_id: QueueId, limit: int) -> Sequence[KeySettings]: ...
@@ -487,19 +487,19 @@ class Policies(Protocol):
         ...
 
     async def count_leases(self, queue_id: QueueId) -> None:
-        """Mark every lease of the queue as counted, and set what each key runs to what it does.
+        """Mark every lease of the queue as counted, and set the number of running tasks of each key.
 
-        Only on the line of changes: the leases are held still by their locks, which do not part operations that
-        share a transaction.
+        Only in `TransactionClass.CHANGE`: it relies on row locks, which do not separate operations that share a
+        transaction.
         """
         ...
 
     async def rank_lanes(self, queue_id: QueueId, *, by_running: bool) -> None:
-        """Give every busy lane its rank by what its key runs, or take all ranks away."""
+        """Set the rank of every busy lane by its key's running tasks, or reset all ranks."""
         ...
 
     async def idle_keys(self, now_ms: int, limit: int) -> Sequence[tuple[QueueId, str]]:
-        """Keys without settings that run nothing and owe nothing: their rows tell nothing any more."""
+        """Keys without settings, running tasks or rate debt: their rows have no information left."""
         ...
 
     def save(self, queue_id: QueueId, policy: Policy) -> None: ...
@@ -508,32 +508,32 @@ class Policies(Protocol):
     def log(self, queue_id: QueueId, changes: Sequence[PolicyChange]) -> None: ...
     def forget_changes(self, queue_id: QueueId, up_to_version: int) -> None: ...
     def spend(self, queue_id: QueueId, key: str, paid_until_ns: int | None, leased: int) -> None:
-        """Record what a key has paid (None: nothing new) and how many more leases of it are counted."""
+        """Update a key's rate debt (None: unchanged) and add to its counted leases."""
         ...
 
     def settle(self, queue_id: QueueId, paid_until_ns: int, aging_turn: int, window: Counts) -> None:
-        """Record what the queue as a whole has paid, whose turn it is, and what went in the last minute."""
+        """Update the queue's rate debt, aging turn and dispatch window."""
         ...
 
     def touch_key(self, queue_id: QueueId, key: str, lane_state: LaneState) -> None:
-        """Have the next claim look at a key's busy lanes, unless they are fresh already."""
+        """Set the state of a key's busy lanes, except new ones, so that the next claim evaluates them."""
         ...
 
     def rerank_others(self, queue_id: QueueId, level: int, key: str) -> None:
-        """The key was given something at this level: its ready lanes at other levels are stale."""
+        """Mark the key's ready lanes at other levels as dirty, after a dispatch at this level."""
         ...
 
     def reset_lanes(self, queue_id: QueueId, lane_state: LaneState) -> None:
-        """Have the next claim look at every lane that stands aside (stale), or let them all go (ready)."""
+        """Set the state of every dirty, throttled or blocked lane: dirty to evaluate it again, ready to release it."""
         ...
 
     def drop_key(self, queue_id: QueueId, key: str) -> None:
-        """Forget a key's row, if it still tells nothing."""
+        """Delete a key's row if it still has no information."""
         ...
 
 
 class Scopes(Protocol):
-    """Limits that several lines share. Changed under the lock of the admission and of every line concerned."""
+    """Limits shared by several queues. Changed under the locks of the admission row and of every affected queue."""
 
     async def admission(self) -> Admission:
         """All limits that are in force."""
@@ -541,65 +541,65 @@ class Scopes(Protocol):
 
     async def lock_admission(self) -> Admission: ...
     async def lock_queues(self, namespace: str | None) -> Sequence[Queue]:
-        """Every line of a namespace, or of all, locked: none of them grants anything meanwhile."""
+        """Lock every queue of a namespace, or of all: none of them grants anything meanwhile."""
         ...
 
     async def names(self, after: str, limit: int) -> Sequence[str]:
-        """The scopes that have counted something, by name."""
+        """Names of scopes with counters, in order."""
         ...
 
     async def ids(self, names: Sequence[str]) -> Sequence[int]:
-        """The scopes' ids; those that are new are made."""
+        """The scopes' ids; new scopes are created."""
         ...
 
     async def lock(self, scope_ids: Sequence[int]) -> Sequence[ScopeState]:
-        """What scopes count, by id; nobody else adds to it until the commit."""
+        """The counters of scopes by id, locked until the commit."""
         ...
 
     async def find(self, names: Sequence[str]) -> Sequence[ScopeState]:
-        """What those of the scopes count that have counted something already."""
+        """The counters of those of the scopes that have any; not locked."""
         ...
 
     async def settlements(self, scope_id: int) -> Sequence[tuple[int, int]]:
-        """Take what tasks cost more or less than estimated, as (when they were granted, how much)."""
+        """Take the differences between real and estimated costs, as (granted at, amount)."""
         ...
 
     async def counted(self, scope_id: int, queue_ids: Sequence[QueueId]) -> int:
-        """How many leases of these lines the scope counts."""
+        """The number of leases of these queues that the scope counts."""
         ...
 
     async def difference(self, scope_id: int) -> int:
-        """By how many the scope counts more than there are leases that say so; seen at one moment."""
+        """The scope's counter minus the leases that it counts, in one snapshot."""
         ...
 
     async def adopt(self, scope_id: int, queue_ids: Sequence[QueueId]) -> int:
-        """Have the scope count every lease of these lines; returns how many it did not count before."""
+        """Have the scope count every lease of these queues; returns how many are new to it."""
         ...
 
     async def hold(self, scope_id: int, queue_ids: Sequence[QueueId]) -> int:
-        """As `counted`, and none of them ends before the commit."""
+        """Like `counted`, with the leases locked until the commit."""
         ...
 
     async def holders(self, scope_id: int, queue_id: QueueId, limit: int) -> Sequence[Task]:
-        """The leases of a line that the scope counts, those that end first at the front."""
+        """The leases of a queue that the scope counts, by expiry."""
         ...
 
     async def changes(self, name: str, limit: int) -> Sequence[PolicyChange]: ...
     def settle(self, state: ScopeState) -> None:
-        """Record what a scope counts, except what ended: that is counted where leases end."""
+        """Update the counters of a scope, except ended leases, which are counted where they end."""
         ...
 
     def settle_cost(self, scope_id: int, at_ms: int, amount: int) -> None:
-        """Say that a task cost more than estimated now, or less than was reserved at a moment."""
+        """Record a difference between real and estimated cost: more is counted now, less returned to `at_ms`."""
         ...
 
     async def any_settlement_before(self, at_ms: int) -> bool: ...
     def forget_settlements(self, before_ms: int) -> None:
-        """Forget those that nobody took and that no window holds any more."""
+        """Delete differences that were not taken and are outside of every window."""
         ...
 
     def cool(self, scope_id: int, until_ms: int) -> None:
-        """Close a scope until a moment, unless it is closed for longer already."""
+        """Close a scope until a time, unless it is closed for longer already."""
         ...
 
     def save_policy(self, scope_id: int, policy: Policy) -> None: ...
@@ -607,7 +607,7 @@ class Scopes(Protocol):
     def forget_changes(self, name: str, up_to_version: int) -> None: ...
     def declare(self, declaration: Declaration, by: str) -> None: ...
     def stamp(self, stamp: str, queue_ids: Sequence[QueueId]) -> None:
-        """Say that limits have changed, and which lines have to go by the new ones."""
+        """Set the version of the limits, and the queues that must use it."""
         ...
 
 
@@ -619,7 +619,7 @@ class Journal(Protocol):
 
 
 QueryQueue = tuple[QueryKind, str, str]
-"""Where questions wait: their kind, the namespace and the task queue."""
+"""A queue of query tasks: kind, namespace and task queue."""
 
 
 class Queries(Protocol):
@@ -636,15 +636,15 @@ class Queries(Protocol):
         now_ms: int,
         kind: QueryKind = QueryKind.QUERY,
     ) -> QueryTask | None:
-        """The oldest pending query of a kind that fits and whose caller still waits, locked."""
+        """The oldest matching pending query whose caller still waits, locked."""
         ...
 
-    async def pending_on(self, lines: Sequence[QueryQueue], now_ms: int) -> Sequence[QueryQueue]:
-        """Those of the lines in which a question waits."""
+    async def pending_on(self, queues: Sequence[QueryQueue], now_ms: int) -> Sequence[QueryQueue]:
+        """Those of the queues that have a pending query."""
         ...
 
     async def lapsed(self, now_ms: int, limit: int) -> Sequence[str]:
-        """Queries whose caller has gone or whose lease has ended."""
+        """Queries whose caller is gone or whose lease has expired."""
         ...
 
     def insert(self, query: QueryTask) -> None: ...
@@ -657,19 +657,19 @@ class Workers(Protocol):
     async def get_many(self, namespace: str, worker_ids: Sequence[str]) -> Sequence[WorkerRecord | None]: ...
     async def list(self, namespace: str, task_queue: str | None) -> Sequence[WorkerRecord]: ...
     async def silent(self, since_ms: int, limit: int) -> Sequence[tuple[str, str]]:
-        """Workers (namespace, id) that were last heard before a moment, the longest silent first."""
+        """Workers (namespace, id) without a heartbeat since a time, longest first."""
         ...
 
     def save(self, worker: WorkerRecord) -> None:
-        """Record a registration, whole."""
+        """Insert or replace a registration."""
         ...
 
     def mark(self, namespace: str, worker_id: str, status: WorkerStatus) -> None:
-        """Record only what the operator wants of a worker, if it is still there."""
+        """Update only the status of a worker, if it still exists."""
         ...
 
     def heartbeat(self, worker: WorkerRecord) -> None:
-        """Record only that a worker was heard, and what it said of its state, if it is still there."""
+        """Update the heartbeat time and reported state of a worker, if it still exists."""
         ...
 
     def touch(self, namespace: str, worker_id: str, now_ms: int) -> None: ...
@@ -679,7 +679,7 @@ class Workers(Protocol):
 class Cohorts(Protocol):
     async def get(self, namespace: str, task_queue: str, build_id: str) -> Cohort | None: ...
     async def promoted(self, namespace: str, task_queue: str) -> Cohort | None:
-        """The cohort that new runs are pinned to, if the operator chose one."""
+        """The cohort that new runs are pinned to, if an operator chose one."""
         ...
 
     async def list(self, namespace: str, task_queue: str) -> Sequence[Cohort]: ...
@@ -688,7 +688,7 @@ class Cohorts(Protocol):
 
 class Nonces(Protocol):
     async def register(self, key: str, nonce: str, expires_at_ms: int) -> bool:
-        """Remember a nonce; False when it was seen before."""
+        """Store a nonce; returns False if it was seen before."""
         ...
 
     async def any_expired(self, now_ms: int) -> bool: ...
@@ -696,7 +696,7 @@ class Nonces(Protocol):
 
 
 class Tx(Protocol):
-    """One operation's view of the store. The nouns are the doors; there is no other way in."""
+    """The transaction of one operation: all access to the store goes through its tables."""
 
     @property
     def now_ms(self) -> int: ...
@@ -752,7 +752,7 @@ class Tx(Protocol):
     def next_due(self) -> NextDue: ...
 
     def wake(self, topic: Topic) -> None:
-        """Ring after the commit, on every node that shares the store."""
+        """Notify a topic after the commit, on every node that shares the store."""
         ...
 
 
@@ -760,7 +760,7 @@ Operation = Callable[[Tx], Awaitable[T]]
 
 
 class Transaction(Struct, Generic[T], frozen=True):
-    """An operation, and the key under which it runs."""
+    """An operation and the key that serializes it."""
 
     operation: Operation[T]
     key: str
@@ -769,45 +769,45 @@ class Transaction(Struct, Generic[T], frozen=True):
 class Store(Protocol):
     @property
     def journals(self) -> bool:
-        """Whether the ends of leases are told in the journal, so that their beginnings should be, too."""
+        """Whether the journal is on: ended leases are written to it, so grants must be, too."""
         ...
 
     async def transact(
         self, operation: Operation[T], *, key: str, tx_class: TransactionClass = TransactionClass.WORK
     ) -> T:
-        """Run the operation and answer after its commit."""
+        """Run an operation and return its result after the commit."""
         ...
 
-    async def transact_all(self, asked: Sequence[Transaction[T]]) -> Sequence[T | Exception]:
-        """Run several operations of one caller, and answer once after the commit of the last of them.
+    async def transact_all(self, transactions: Sequence[Transaction[T]]) -> Sequence[T | Exception]:
+        """Run several operations of one caller, and return after the commit of the last.
 
-        Each has an outcome of its own, in the order in which they were handed in: its answer, or what it raised.
-        Raises when none of them is taken.
+        The outcomes are in order: the result of each operation, or the exception that it raised. Raises if none of
+        them was accepted.
         """
         ...
 
     async def read(self, operation: Operation[T], *, long: bool = False) -> T:
-        """Run an operation that records nothing; it sees only what is committed, and all of it at one moment.
+        """Run an operation that writes nothing, in one snapshot of committed data.
 
-        `long`: it may look at much, and must keep no short one waiting.
+        `long`: it may read much, and must not delay short reads.
         """
         ...
 
     async def check(self) -> None:
-        """Raise `Unavailable` when the database does not answer."""
+        """Raise `Unavailable` if the database does not respond."""
         ...
 
     def health(self) -> StoreHealth:
-        """How writes fare, as far as it is known here. Asks nobody, and never waits."""
+        """What this process knows about its writes; no I/O."""
         ...
 
     async def close(self) -> None: ...
 
 
-async def one_by_one(store: Store, asked: Sequence[Transaction[T]]) -> Sequence[T | Exception]:
-    """`transact_all` for stores to which operations that come together are no less work."""
+async def one_by_one(store: Store, transactions: Sequence[Transaction[T]]) -> Sequence[T | Exception]:
+    """`transact_all` for stores that gain nothing from submitting operations together."""
     outcomes: list[T | Exception] = []
-    for each in asked:
+    for each in transactions:
         try:
             outcomes.append(await store.transact(each.operation, key=each.key))
         except Exception as error:

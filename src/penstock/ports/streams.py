@@ -1,4 +1,4 @@
-"""Streams in a store: messages that a workflow is sent, and items that a run writes."""
+"""Tables of streams: messages sent to a workflow, and items written by a run."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from penstock.core.model import RunId
 
 class Messages(Protocol):
     async def streams_of(self, run_id: RunId) -> Sequence[MessageStream]:
-        """The streams that a run is sent, by name."""
+        """The message streams of a run, by name."""
         ...
 
     async def find(
         self, namespace: str, workflow_id: str, stream: str, message_id: str
     ) -> Message | None: ...
     async def undelivered(self, stream: MessageStream) -> Sequence[Message]:
-        """What was sent and the code was not told of, by position."""
+        """Messages that were not delivered to the code yet, by position."""
         ...
 
     def save(self, stream: MessageStream) -> None:
-        """Record a stream, new or known."""
+        """Insert or update a stream."""
         ...
 
     def insert(self, message: Message) -> None: ...
     def mark_read(self, stream: MessageStream, after: int) -> None:
-        """Forget the inputs of what was read beyond a position, and whatever was read too long ago."""
+        """Delete the inputs of messages read after a position, and messages read too long ago."""
         ...
 
     def hand_over(self, stream: MessageStream) -> None:
-        """Let what is unread belong to the run that has the stream now."""
+        """Move unread messages to the run that owns the stream now."""
         ...
 
 
@@ -43,29 +43,29 @@ class Streams(Protocol):
         ...
 
     async def offsets(self, run_id: RunId, name: str, keys: Sequence[str]) -> Mapping[str, int]:
-        """The offsets of the items that are known by these keys."""
+        """The offsets of items by idempotency key."""
         ...
 
     async def sizes(self, run_id: RunId, name: str, start: int, limit: int) -> Sequence[int]:
-        """How large the payloads of the items from an offset on are."""
+        """The payload sizes of the items from an offset on."""
         ...
 
     async def page(self, run_id: RunId, name: str, start: int, limit: int) -> Sequence[StreamItem]: ...
     async def expired(self, now_ms: int, limit: int) -> Sequence[tuple[RunId, str]]:
-        """Streams that were closed for longer than they are to be kept."""
+        """Closed streams whose retention has expired."""
         ...
 
     async def clear(self, run_id: RunId, name: str, most: int) -> int:
-        """Delete up to so many items of a stream; says how many."""
+        """Delete up to `most` items of a stream; returns how many."""
         ...
 
     def insert(self, stream: WorkflowStream) -> None: ...
     def save(self, stream: WorkflowStream) -> None:
-        """Record what writers change; not how far it was read."""
+        """Update what writers change; not the reading position."""
         ...
 
     def mark_read(self, run_id: RunId, name: str, items: int) -> None:
-        """Record that some reader has left so many items behind, unless another one has left more."""
+        """Advance the number of items read, unless it is higher already."""
         ...
 
     def append(self, items: Sequence[StreamItem]) -> None: ...

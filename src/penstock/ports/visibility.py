@@ -1,4 +1,4 @@
-"""Finding runs in a store: pages and counts under a filter, and the search attributes of namespaces."""
+"""Searching runs: pages and counts under a filter, and the search attributes of namespaces."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from penstock.core.visibility.filters import Filter
 
 
 class PageStart(Struct, frozen=True):
-    """The last row seen: newest first, so the page goes on below it."""
+    """The last run of a page, newest first; the next page continues below it."""
 
     started_at_ms: int
     run_id: str
 
 
 class RunSearch(Struct, frozen=True):
-    """Which workflow runs of a namespace are looked for."""
+    """A search for workflow runs of a namespace."""
 
     namespace: str
     wanted: Filter
 
 
 class RunPage(Struct, frozen=True):
-    """The runs of a page, and where the next one begins; None when there are no more.
+    """The runs of a page, and where the next page begins; None at the end.
 
-    A page may be short, even empty, before the end: so much was looked at and no more.
+    A page may be short or empty before the end, because the number of runs examined is bounded.
     """
 
     runs: Sequence[Run]
@@ -36,7 +36,7 @@ class RunPage(Struct, frozen=True):
 
 
 class RunTally(Struct, frozen=True):
-    """How many runs of each status a portion held, and where the next portion begins."""
+    """Runs of a portion by status, and where the next portion begins."""
 
     by_status: Mapping[str, int]
     after: PageStart | None
@@ -44,11 +44,11 @@ class RunTally(Struct, frozen=True):
 
 class Visibility(Protocol):
     async def page(self, search: RunSearch, after: PageStart | None, limit: int, most: int) -> RunPage:
-        """The newest runs below a point that are looked for; about `most` runs are looked at, and no more."""
+        """The newest matching runs below a point; examines at most about `most` runs."""
         ...
 
     async def tally(self, search: RunSearch, after: PageStart | None, most: int) -> RunTally:
-        """Count what the next `most` runs hold; each is counted under why it closed, or under its status."""
+        """Count the matches among the next `most` runs, by close reason or else by status."""
         ...
 
     async def types(self, namespace: str) -> Mapping[str, str]:
@@ -56,15 +56,15 @@ class Visibility(Protocol):
         ...
 
     async def register(self, namespace: str, name: str, type_: str) -> bool:
-        """Register a search attribute unless the name is taken; False then. Nothing may be refused after it."""
+        """Register a search attribute unless the name is taken; returns False then. Do not raise after it."""
         ...
 
     def unregister(self, namespace: str, name: str) -> None: ...
     def unregister_all(self, namespace: str) -> None: ...
     async def unindexed(self, limit: int) -> Sequence[RunId]:
-        """Runs from before there were entries."""
+        """Runs that predate the search index."""
         ...
 
     def index(self, run_id: RunId, run: Run | None) -> None:
-        """Write the entries of a run from before, if it is still there."""
+        """Write the index entries of a run that has none, if it still exists."""
         ...

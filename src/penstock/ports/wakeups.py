@@ -1,4 +1,7 @@
-"""Wakeups: "look again", with no content. They may be lost or doubled: `wakeups-are-hints`."""
+"""Wakeups: notifications that something may have changed, without content.
+
+They may be lost or duplicated (`wakeups-are-hints`): a subscriber reads the store, and polls it at an interval as well.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from hashlib import blake2b
 from typing import Protocol
 
 Topic = str
-"""What may have changed: `queue:<id>` for a line with new work, `run:<id>` for a history that grew."""
+"""What may have changed: `queue:<id>` has new tasks, `run:<id>` has new events."""
 
 
 def queue_topic(queue_id: int) -> Topic:
@@ -24,31 +27,32 @@ def run_topic(run_id: str) -> Topic:
 
 
 def end_topic(namespace: str, workflow_id: str) -> Topic:
-    """A run of a workflow id has ended. Ids may be long and hold any character: a digest stands for them."""
+    """A run of a workflow id has closed. The id is hashed, because it may be long and contain any character."""
     return f"end:{blake2b(f'{namespace}/{workflow_id}'.encode(), digest_size=12).hexdigest()}"
 
 
 class Wakeups(Protocol):
     def notify(self, topics: Iterable[Topic], announced: Collection[Topic] = ()) -> None:
-        """Tell everybody on this node. Called after the commit that gives a reason to look.
+        """Call the subscribers on this node, after the commit that changed something.
 
-        Whoever asks to be told beforehand does not hear bells again that were foretold.
+        `announced`: topics whose before-commit subscribers were called already; they are not called again.
         """
         ...
 
     def notify_before_commit(self, topics: Iterable[Topic]) -> Collection[Topic]:
-        """Tell those on this node who ask to be told beforehand; says which of the bells somebody was told of.
+        """Call the before-commit subscribers on this node; returns the topics that had any.
 
-        Called before the commit, by a store in which their operations come behind what gives a reason to look.
+        Only for a store that commits operations in order, so that what the subscribers submit is committed with the
+        change or after it.
         """
         ...
 
     def listen(
         self, topic: Topic, callback: Callable[[], None], *, before_commit: bool = False
     ) -> Callable[[], None]:
-        """Call back on each ring until the returned function is called.
+        """Call `callback` on each notification; returns a function that unsubscribes.
 
-        `before_commit`: before the commit, if the store foretells it. That is for those who look by `transact` alone:
-        what they hand in is committed with the reason to look, or behind it, and is taken back with it.
+        `before_commit`: call it before the commit where the store supports it. Only for subscribers that read by
+        `transact`: their operations are committed with the change or after it, and rolled back with it.
         """
         ...

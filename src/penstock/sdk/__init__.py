@@ -1,1 +1,1 @@
-"""The Python SDK: workflows as async code, activities, tasks, and the client and worker that carry them."""
+"""The Python SDK: workflows, activities, tasks, clients and workers."""

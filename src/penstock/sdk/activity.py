@@ -1,4 +1,4 @@
-"""What the code of activities uses: `@activity.defn` makes one, the rest is for while it runs."""
+"""The public API for activity code: `@activity.defn`, and functions for use while an activity runs."""
 
 from __future__ import annotations
 
@@ -83,16 +83,28 @@ def defn(
     heartbeat_timeout: timedelta | None = None,
     retry_policy: RetryPolicy | None = None,
 ) -> F | Callable[[F], F]:
-    """Make a function an activity; the function stays what it is.
+    """Make a function an activity. The function itself is returned unchanged.
 
-    `async def` runs in the event loop, `def` in a thread, and with `runs_in="process"` in a process. Its name is that
-    of the function unless `name` says another. A `dynamic` one takes a `Sequence[RawValue]` and runs for all names
-    that its worker knows no activity for. With `auto_heartbeat` the worker heartbeats while the function runs: at an
-    interval that fits the timeout (True), or at this one.
+    `async def` functions run in the event loop, `def` functions in a thread. Timeouts and retry policy apply where
+    neither the dispatch configuration nor the call sets them.
 
-    `routing_key` says what of the arguments decides where it goes: a path on the first one (`"job.model"`),
-    `arg("model")`, or a pure function of them. `tags` and `pack` are what scopes of workers select by. Timeouts and the
-    retry policy hold where neither the dispatch configuration nor the call says otherwise.
+    Args:
+        fn: the function, if the decorator is used without arguments.
+        name: name of the activity type; the name of the function unless given.
+        dynamic: run for every activity type that the worker has no other activity for. The function takes a
+            `Sequence[RawValue]`.
+        runs_in: `process` runs the function in a process.
+        auto_heartbeat: send heartbeats while the function runs, at an interval that suits the heartbeat timeout
+            (True) or at this interval. None takes the worker's option.
+        routing_key: what determines the task queue: a path on the first argument (`"job.model"`), `arg("model")`, or
+            a pure function of the arguments.
+        tags: names by which worker scopes select activities.
+        pack: name of a group of definitions by which worker scopes select them.
+        start_to_close_timeout: timeout of one attempt.
+        schedule_to_close_timeout: timeout of all attempts, including the pauses between them.
+        schedule_to_start_timeout: maximum time until a worker starts it.
+        heartbeat_timeout: maximum time between two heartbeats.
+        retry_policy: when and how often to retry.
     """
     defaults = ActivityDefaults(
         start_to_close_timeout=start_to_close_timeout,
@@ -103,9 +115,10 @@ def defn(
     )
 
     def decorate(function: F) -> F:
-        told = checked_tags(tags, "@activity.defn")
+        checked = checked_tags(tags, "@activity.defn")
         mark(
-            function, ActivityMark(name, dynamic, runs_in, auto_heartbeat, routing_key, told, pack, defaults)
+            function,
+            ActivityMark(name, dynamic, runs_in, auto_heartbeat, routing_key, checked, pack, defaults),
         )
         return function
 
@@ -121,17 +134,20 @@ def info() -> ActivityInfo:
 
 
 def heartbeat(*details: Any) -> None:
-    """Say that the work goes on, and how far it is: the next attempt finds it in `info().heartbeat_details`.
+    """Record a heartbeat. The next attempt finds the details in `info().heartbeat_details`.
 
-    Call it as often as you like. What is told last within the throttle interval is sent when that is over.
+    May be called at any rate. Within the throttle interval only the latest details are sent, at its end.
+
+    Args:
+        details: how far the activity is, as any encodable values.
     """
     context = current()
-    with context.shield():  # half a heartbeat would be worse than none
+    with context.shield():  # a partial heartbeat would be worse than none
         context.heartbeat(details)
 
 
 def is_cancelled() -> bool:
-    """Whether this attempt was told to stop. The answers to heartbeats tell; without them nobody does."""
+    """Whether this attempt was asked to stop. Responses to heartbeats say so; without heartbeats it is never known."""
     return current().cancelled.is_set()
 
 
@@ -140,17 +156,24 @@ async def wait_for_cancelled() -> None:
 
 
 def wait_for_cancelled_sync(timeout: timedelta | float | None = None) -> bool:
-    """Block until the attempt is told to stop; False: the time was over first."""
+    """Block until the attempt is asked to stop.
+
+    Args:
+        timeout: how long to wait, in seconds or as a timedelta; None is unlimited.
+
+    Returns:
+        False if the timeout expired first.
+    """
     return current().cancelled.wait_sync(_seconds(timeout))
 
 
 def shield_thread_cancel_exception() -> AbstractContextManager[None]:
-    """No CancelledError is raised inside; one that was due is raised at the end. For code in threads and processes."""
+    """Delay cancellation: no `CancelledError` is raised inside the block, but at its end. For threads and processes."""
     return current().shield()
 
 
 def is_worker_shutdown() -> bool:
-    """Whether the worker is about to stop. The activity may go on, and is cancelled when the grace is over."""
+    """Whether the worker shuts down. The activity may continue, and is cancelled after the grace period."""
     return current().worker_shutdown.is_set()
 
 
@@ -159,17 +182,33 @@ async def wait_for_worker_shutdown() -> None:
 
 
 def wait_for_worker_shutdown_sync(timeout: timedelta | float | None = None) -> bool:
-    """Block until the worker is about to stop; False: the time was over first."""
+    """Block until the worker shuts down.
+
+    Args:
+        timeout: how long to wait, in seconds or as a timedelta; None is unlimited.
+
+    Returns:
+        False if the timeout expired first.
+    """
     return current().worker_shutdown.wait_sync(_seconds(timeout))
 
 
 def throttled(retry_after: timedelta | float | None = None, message: str | None = None) -> NoReturn:
-    """Give up because upstream refuses. The attempt is not charged; its budget group rests for as long."""
+    """Stop because a downstream service refuses. No attempt is charged, and the budget group cools down.
+
+    Args:
+        retry_after: how long to wait before the next attempt, if the service said so.
+        message: what was refused.
+    """
     raise ActivityThrottled(retry_after, message)
 
 
 def report_cost(cost: int) -> None:
-    """What the attempt really cost, where that differs from its estimate. The last word counts."""
+    """Report the actual cost of the attempt, if it differs from the estimate. The last call counts.
+
+    Args:
+        cost: in the units of the budget.
+    """
     if isinstance(cost, bool) or not isinstance(cost, int):
         raise TypeError(f"The cost of an activity is a whole number, not {type(cost).__name__}")
     if not 0 <= cost <= COST_MAX:
@@ -178,7 +217,7 @@ def report_cost(cost: int) -> None:
 
 
 class LoggerAdapter(logging.LoggerAdapter[logging.Logger]):
-    """Adds to each line which activity it is about; outside of activities it adds nothing."""
+    """Adds the ids of the running activity to log records; outside of activities it adds nothing."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         context = CURRENT.get()

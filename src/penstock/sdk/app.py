@@ -1,4 +1,4 @@
-"""The app: tasks, and whatever else the workers of one program run, under one name."""
+"""`Penstock`: an app with tasks, workflows and activities, run by the workers of one program."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ ResultT = TypeVar("ResultT")
 WorkflowT = TypeVar("WorkflowT", bound=type)
 
 Running: TypeAlias = Coroutine[object, None, ResultT]
-"""What a call of an async function gives, without an `Any` in it: one would hide the result from type checkers."""
+"""The result of calling an async function, without `Any`, which would hide the result type from type checkers."""
 TASKS_AT_ONCE = 100
 
 
 class _Decorator:
-    """`@app.task(…)`, before it has met its function. It keeps async and plain ones apart for type checkers."""
+    """`@app.task(...)` before it is applied. It distinguishes async and sync functions for type checkers."""
 
     def __init__(self, make: Callable[[Callable[..., Any]], Task[..., Any, Any]]) -> None:
         self._make = make
@@ -63,10 +63,10 @@ class _Decorator:
 
 
 class Penstock:
-    """An app. Making one connects to nothing: the first send does, in the event loop that it is in.
+    """An app: tasks (functions decorated with `@app.task`), workflows and activities.
 
-    Tasks are functions under `@app.task`; workflows and activities may be added. `penstock worker module:app` runs
-    all of them. Where to connect to is said as in `Client.connect`.
+    Creating an app does not connect; the first send does, in the running event loop. `penstock worker module:app`
+    runs everything in it.
     """
 
     def __init__(
@@ -91,6 +91,28 @@ class Penstock:
         ssl: tls.SSLContext | bool = True,
         insecure: bool | None = None,
     ) -> None:
+        """Create an app. The connection options are those of `Client.connect`.
+
+        Args:
+            name: name of the app, recorded with the caps that its workers set.
+            url: address of the server, or several of servers that share a database.
+            config: queues, caps and claim options. Queues are then not given here.
+            queue: queue of tasks that name none; `default` unless given.
+            queues: further queues that the app uses.
+            include: modules that define tasks of the app. Workers import them.
+            namespace: namespace of all requests.
+            token: token for a server that authenticates by tokens.
+            control_token: token for client requests, in place of `token`.
+            worker_token: token for worker requests, in place of `token`.
+            signature_key: key for a server that requires signatures, as `operator:secret`.
+            worker_signature_key: key for worker requests, in place of `signature_key`.
+            signature_profile: what is signed, `penstock` or `body`.
+            profile: name of a profile in the profiles file.
+            data_converter: encodes arguments and decodes results.
+            interceptors: client interceptors, outermost first.
+            ssl: TLS context; True verifies certificates with the default context, False disables verification.
+            insecure: whether tokens may be sent over plain http to another machine.
+        """
         if not is_a(name, str):
             hint = ": write config=AppConfig(…)" if isinstance(name, AppConfig) else ""
             raise TypeError(
@@ -103,11 +125,11 @@ class Penstock:
                 raise TypeError(f"{what} is a list: {what}=[…]")
         self.name = name
         self.config = checked_config(config, queue=queue, queues=queues)
-        """Its queues and caps, and how its workers claim tasks; None: each task says its queue, nothing is capped."""
+        """Queues, caps and claim options of the app; None if tasks name their queues and nothing is capped."""
         self.queue = queue_named(home_queue(config, queue))
-        """Where tasks go that name no queue; of several queues, the one that is served first."""
+        """The queue of tasks that name none; with several queues, the one that is served first."""
         self.include = tuple(include)
-        """Modules that define tasks of the app: workers import them."""
+        """Modules that define tasks of the app. Workers import them."""
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.workflows: list[type] = []
         self.activities: list[Callable[..., Any]] = []
@@ -132,7 +154,7 @@ class Penstock:
     def __repr__(self) -> str:
         return f"Penstock({self.name!r})"
 
-    # What it runs
+    # Definitions
 
     @overload
     def task(
@@ -178,16 +200,26 @@ class Penstock:
         tags: Collection[str] = (),
         pack: str | None = None,
     ) -> Any:
-        """Make a function a task: called, it runs as ever; `await add.send(1, 2)` has a worker run it.
+        """Make a function a task. Calling it runs it as before; `await add.send(1, 2)` lets a worker run it.
 
-        Without `retry` it is tried once; `retry=3` tries up to three times more. `timeout` is for one attempt. Not
-        begun by `good_until` (a moment, or so long after it may begin), it has expired. If its worker dies, it has
-        failed as `WORKER_CRASHED` and `retry` decides; `on_lost_lease="redeliver"` has it delivered again, for work
-        that may be done twice. `runs_in="process"` is for work that keeps a core busy. `tags` and `pack` are what
-        scopes of workers select by; `routing_key` decides where it goes when a workflow calls it, as that of
-        `@activity.defn`.
+        Args:
+            fn: the function, if the decorator is used without arguments.
+            name: name of the task; that of the function unless given.
+            queue: task queue; that of the app unless given.
+            retry: retry policy, or the number of retries after the first attempt. Without it there are none.
+            timeout: timeout of one attempt.
+            heartbeat_timeout: maximum time between two heartbeats.
+            priority: priority level, fairness key and weight.
+            good_until: latest start, as a time or as a duration after it may first start. After that it has expired.
+            on_lost_lease: what happens if its worker dies: `fail` (as `WORKER_CRASHED`, subject to `retry`) or
+                `redeliver`, for work that may run twice.
+            runs_in: `process` runs the function in a process, for CPU-bound work.
+            auto_heartbeat: send heartbeats while the function runs; True, or the interval.
+            routing_key: what determines its queue if a workflow calls it; see `@activity.defn`.
+            tags: names by which worker scopes select tasks.
+            pack: name of a group of definitions by which worker scopes select them.
         """
-        options = TaskOptions(queue=self.queue).said(
+        options = TaskOptions(queue=self.queue).replaced(
             {
                 "queue": queue,
                 "retry": retry,
@@ -199,27 +231,36 @@ class Penstock:
             }
         )
         marks = checked_tags(tags, "@app.task")
-        told = ActivityMark(name, False, runs_in, auto_heartbeat, routing_key, marks, pack)
-        decorator = _Decorator(lambda function: self._add_task(function, told, options, queue))
+        activity_mark = ActivityMark(name, False, runs_in, auto_heartbeat, routing_key, marks, pack)
+        decorator = _Decorator(lambda function: self._add_task(function, activity_mark, options, queue))
         return decorator if fn is None else decorator(fn)
 
     def _add_task(
-        self, fn: Callable[..., Any], told: ActivityMark, options: TaskOptions, said_queue: str | None
+        self,
+        fn: Callable[..., Any],
+        activity_mark: ActivityMark,
+        options: TaskOptions,
+        given_queue: str | None,
     ) -> Task[..., Any, Any]:
         if self.config is not None:
-            check_task_queue(self.config, self.name, fn, told.name, said_queue)
-        made: Task[..., Any, Any] = Task(fn, told, self.clients, self._queues, options)
-        self._take_name("task", made.name, made)
-        self.tasks[made.name] = made
-        self._queues.use(made.queue)
-        return made
+            check_task_queue(self.config, self.name, fn, activity_mark.name, given_queue)
+        task: Task[..., Any, Any] = Task(fn, activity_mark, self.clients, self._queues, options)
+        self._take_name("task", task.name, task)
+        self.tasks[task.name] = task
+        self._queues.use(task.queue)
+        return task
 
     @overload
     def workflow(self, cls: WorkflowT, /) -> WorkflowT: ...
     @overload
     def workflow(self, /, *, queue: str | None = None) -> Callable[[WorkflowT], WorkflowT]: ...
     def workflow(self, cls: Any = None, /, *, queue: str | None = None) -> Any:
-        """Have workers of the app run this workflow, too: above `@workflow.defn`, or called with the class."""
+        """Register a workflow with the app, as a decorator above `@workflow.defn` or called with the class.
+
+        Args:
+            cls: the workflow class, if the decorator is used without arguments.
+            queue: task queue that runs it; that of the app unless given.
+        """
 
         def add(found: WorkflowT) -> WorkflowT:
             self.add(workflows=[found], queue=queue)
@@ -234,7 +275,13 @@ class Penstock:
         activities: Sequence[Callable[..., Any]] = (),
         queue: str | None = None,
     ) -> None:
-        """Have workers of the app run these workflows and activities, too."""
+        """Register workflows and activities with the app.
+
+        Args:
+            workflows: classes decorated with `@workflow.defn`.
+            activities: functions decorated with `@activity.defn`.
+            queue: task queue that runs them; that of the app unless given.
+        """
         for cls in workflows:
             self._take_name("workflow", WorkflowDefinition.of(cls).name, cls)
             self.workflows.append(cls)
@@ -248,7 +295,7 @@ class Penstock:
             self._queues.use(chosen)
 
     def _take_name(self, kind: str, name: str | None, new: Any) -> None:
-        """Tasks are activities, and share their names."""
+        """Reserve a name. Tasks are activities, so they share their names."""
         there = self._named.setdefault(("workflow" if kind == "workflow" else "activity", name), new)
         if there is not new:
             raise ValueError(
@@ -258,18 +305,18 @@ class Penstock:
 
     @property
     def queues(self) -> list[str]:
-        """The queues that its tasks, workflows and activities use, and those declared."""
+        """The queues that tasks, workflows and activities use, and the declared ones."""
         return self._queues.names
 
     def check_queue(self, name: str) -> None:
-        """Raises `UnknownQueueError` for a queue that the app does not have."""
+        """Raise `UnknownQueueError` for a queue that the app does not have."""
         self._queues.check(name)
 
-    # Reaching a server
+    # Connection
 
     @property
     def connection(self) -> ConnectOptions:
-        """Which server it talks to, and as whom."""
+        """The server address and credentials."""
         return self.clients.options
 
     @property
@@ -277,19 +324,23 @@ class Penstock:
         return self.clients.data_converter
 
     async def client(self) -> Client:
-        """The app's client in the running event loop, for all that is more than tasks."""
+        """Return the app's client in the running event loop, for everything beyond tasks."""
         return await self.clients.get()
 
     def handle(self, id: str) -> TaskHandle[Any]:  # noqa: A002
-        """A handle of any task that was sent; `add.handle(id)` knows the type of the result as well."""
+        """Return a handle of any task; `add.handle(id)` also knows the type of the result.
+
+        Args:
+            id: the task id.
+        """
         return TaskHandle(self.clients, id)
 
     async def close(self) -> None:
-        """Close the connections that were made in the running event loop."""
+        """Close the connections of the running event loop."""
         await self.clients.close()
 
     def close_sync(self) -> None:
-        """Close the connections of code without async."""
+        """Close the connections of sync code."""
         self.clients.close_sync()
 
     async def __aenter__(self) -> Self:
@@ -300,11 +351,11 @@ class Penstock:
     ) -> None:
         await self.close()
 
-    # Its workers
+    # Workers
 
     @property
     def tasks_at_once(self) -> int:
-        """How many tasks a worker runs at once if nobody says: as many as there are cores, if one needs a core."""
+        """The default concurrency of a worker: the number of cores if a task runs in a process."""
         running = [*self.tasks.values(), *self.activities]
         busy = any(ActivityDefinition.must_be(each).kind == "process" for each in running)
         return (os.cpu_count() or 1) if busy else TASKS_AT_ONCE
@@ -312,13 +363,17 @@ class Penstock:
     def worker(
         self, client: Client, queue: str | None = None, *, concurrency: int | None = None, **options: Any
     ) -> Worker:
-        """A worker for one of the app's queues. It knows all tasks, workflows and activities of the app.
+        """Create a worker for one of the app's queues, with all tasks, workflows and activities of the app.
 
-        `concurrency` is how many tasks it runs at once; further options are those of `Worker`.
+        Args:
+            client: the client of the worker.
+            queue: the queue to serve; that of the app unless given.
+            concurrency: tasks that run at a time.
+            options: further options of `Worker`.
         """
         from penstock.sdk.worker.worker import (
             Worker,
-        )  # programs that only send do without, and so do child processes
+        )  # imported here: programs that only send do not need it, and neither do child processes
 
         chosen = self.queue if queue is None else queue
         self.check_queue(chosen)

@@ -1,4 +1,4 @@
-"""What a caller means by a class, a function or a name: which workflow, activity, signal, query or update."""
+"""Resolves a class, function or name to the workflow, activity, signal, query or update that a caller means."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.sdk.workflows.definitions import Parameters, definition_of, handle
 
 
 class _Unset:
-    """No argument was given; None is one."""
+    """Marks a missing argument, because None is a valid one."""
 
     def __repr__(self) -> str:
         return "…"
@@ -25,70 +25,73 @@ UNSET: Final[Any] = _Unset()
 
 @dataclass(frozen=True, slots=True)
 class CallTarget:
-    """What is called: its name, what it takes and what it gives, as far as that is known here."""
+    """What is called: its name, parameters and result type, as far as they are known here."""
 
     kind: str
     name: str
     result_type: Any = None
-    least: int = 0
-    most: int | None = None
-    """None: any number of arguments."""
+    min_args: int = 0
+    max_args: int | None = None
+    """None is any number of arguments."""
     parameters: Sequence[tuple[str, Any]] = ()
-    """Names with their type hints, where they are known."""
+    """Names with their type hints, if known."""
     definition: ActivityDefinition | None = None
-    """Of an activity that is named by its function."""
+    """The definition of an activity that is given as a function."""
 
     @property
     def takes(self) -> str:
-        """How a message says what may be given."""
+        """The accepted arguments, for messages."""
         names = [name for name, _ in self.parameters]
         if not names:
             return "no arguments"
-        number = str(len(names)) if self.least == len(names) else f"{self.least} to {len(names)}"
+        number = str(len(names)) if self.min_args == len(names) else f"{self.min_args} to {len(names)}"
         return f"{number} argument{'' if number == '1' else 's'} ({', '.join(names)})"
 
     @property
     def defaults(self) -> ActivityDefaults:
         return NONE if self.definition is None else self.definition.defaults
 
-    def routing_key(self, given: Sequence[Any], said: Mapping[str, Any]) -> str | None:
-        """What decides where it goes: what the call says, else what the arguments give. Raises `RoutingKeyError`."""
-        if "routing_key" in said:
-            return checked_key(said["routing_key"], f'{self.kind} "{self.name}"')
+    def routing_key(self, given: Sequence[Any], options: Mapping[str, Any]) -> str | None:
+        """Return the routing key: that of the call, or one computed from the arguments. Raises `RoutingKeyError`."""
+        if "routing_key" in options:
+            return checked_key(options["routing_key"], f'{self.kind} "{self.name}"')
         return None if self.definition is None else self.definition.routing_key(given)
 
     def arguments(self, arg: Any, args: Sequence[Any]) -> list[Any]:
-        """The arguments of a call. What the code cannot take for sure is refused here, not on a worker."""
+        """Return the arguments of a call. Those that the code certainly cannot accept are refused here."""
         if isinstance(args, str | bytes) and args:
-            if self.most != 1:
+            if self.max_args != 1:
                 raise TypeError(
                     f"args of {self.kind} {self.name!r} must be a list of arguments, not one text"
                 )
-            args = [args]  # the one argument that the code takes cannot be meant otherwise
+            args = [args]  # the code takes one argument, so a list can only be that argument
         if arg is not UNSET and args:
-            raise TypeError(f"{self.kind} {self.name!r}: give one argument, or several as args=[…], not both")
+            raise TypeError(f"{self.kind} {self.name!r}: pass one argument, or several as args=[…], not both")
         given = list(args) if arg is UNSET else [arg]
-        if len(given) < self.least or (self.most is not None and len(given) > self.most):
+        self._check(given)
+        return given
+
+    def _check(self, given: Sequence[Any]) -> None:
+        if len(given) < self.min_args or (self.max_args is not None and len(given) > self.max_args):
             raise TypeError(f"{self.kind} {self.name!r} takes {self.takes}; {len(given)} given")
         for number, (value, (name, hint)) in enumerate(zip(given, self.parameters, strict=False), 1):
             if not _may_fit(value, hint):
-                told = f"{self.kind} {self.name!r}: argument {number} ({name}) must be {hint.__name__}"
-                raise TypeError(f"{told}, not {type(value).__name__}")
-        return given
+                problem = f"{self.kind} {self.name!r}: argument {number} ({name}) must be {hint.__name__}"
+                raise TypeError(f"{problem}, not {type(value).__name__}")
 
 
 def workflow_target(workflow: object) -> CallTarget:
-    """A workflow by its class, its run method or its name."""
+    """Resolve a workflow given as a class, run method or name."""
     if isinstance(workflow, str):
         return by_name("workflow", workflow)
     found = definition_of(workflow)
     if found is None or found.name is None:
-        raise TypeError("A dynamic workflow runs for every name: start it by the name that is meant")
+        raise TypeError("A dynamic workflow runs for every name: start it by name")
     return _with_parameters(CallTarget("workflow", found.name, found.result), found.parameters)
 
 
 def signal_target(signal: object) -> CallTarget:
-    """A signal by the method that hears it, or its name."""
+    """Resolve a signal given as its handler or name."""
     return _handler_named("signal", signal)
 
 
@@ -101,12 +104,12 @@ def update_target(update: object) -> CallTarget:
 
 
 def activity_target(activity: object) -> CallTarget:
-    """An activity by its function, or its name."""
+    """Resolve an activity given as a function or name."""
     if isinstance(activity, str):
         return by_name("activity", activity)
     found = ActivityDefinition.must_be(activity)
     if found.name is None:
-        raise TypeError("A dynamic activity runs for every name: start it by the name that is meant")
+        raise TypeError("A dynamic activity runs for every name: start it by name")
     hints = tuple(zip(found.parameters, found.arg_types, strict=True))
     return CallTarget("activity", found.name, found.ret_type, found.required, len(hints), hints, found)
 
@@ -114,26 +117,29 @@ def activity_target(activity: object) -> CallTarget:
 def _handler_named(kind: str, handler: object) -> CallTarget:
     if isinstance(handler, str):
         return by_name(kind, handler)
-    said = handler_of(handler) if callable(handler) else None
-    if not callable(handler) or said is None or said[0] != kind:
+    marked = handler_of(handler) if callable(handler) else None
+    if not callable(handler) or marked is None or marked[0] != kind:
         shown = getattr(handler, "__qualname__", repr(handler))
-        raise TypeError(f"{shown} is no {kind}: give a method under @workflow.{kind}, or the name as text")
-    if said[1] is None:
-        raise TypeError(f"A dynamic {kind} handler hears every name: give the name that is meant")
+        raise TypeError(
+            f"{shown} is not a workflow {kind}: pass a method decorated with @workflow.{kind}, or its name"
+        )
+    if marked[1] is None:
+        raise TypeError(f"A dynamic {kind} handler matches every name: pass the name")
     hints = hints_of(handler)
     return _with_parameters(
-        CallTarget(kind, said[1], hints.get("return")), parameters_of(handler, hints, f"{kind} {said[1]!r}")
+        CallTarget(kind, marked[1], hints.get("return")),
+        parameters_of(handler, hints, f"{kind} {marked[1]!r}"),
     )
 
 
 def _with_parameters(called: CallTarget, parameters: Parameters) -> CallTarget:
-    most = None if parameters.variadic else len(parameters.types)
+    max_args = None if parameters.variadic else len(parameters.types)
     hints = tuple(zip(parameters.names, parameters.types, strict=True))
-    return replace(called, least=parameters.required, most=most, parameters=hints)
+    return replace(called, min_args=parameters.required, max_args=max_args, parameters=hints)
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Type hints, as far as they can be told here."""
+    """Return type hints as far as they can be resolved here."""
     try:
         return typing.get_type_hints(function)
     except (NameError, TypeError):
@@ -150,7 +156,7 @@ _PLAIN: Final = (bool, int, float, str, bytes, list, dict)
 
 
 def _may_fit(value: object, hint: Any) -> bool:
-    """False only for plain values that no worker would take for the hint; the rest is the converter's to say."""
+    """Return False only for plain values that certainly do not match the hint; the converter decides the rest."""
     if not any(hint is each for each in _PLAIN):
         return True
     kind = next((each for each in _PLAIN if isinstance(value, each)), None)

@@ -1,4 +1,4 @@
-"""The options of one call of an activity: what the configuration, the definition and the call say of it together."""
+"""Resolves the options of an activity call from the dispatch configuration, the definition and the call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES = "retry.non_retryable"
 
 
 class DispatchSource(Protocol):
-    """Something that knows the configuration which is in force now: a file that is looked after."""
+    """Provides the current configuration, such as a watched file."""
 
     @property
     def current(self) -> DispatchConfig: ...
@@ -33,23 +33,23 @@ class DispatchSource(Protocol):
 
 Dispatch = DispatchConfig | DispatchSource
 ConfigGetter = Callable[[], DispatchConfig | None]
-"""Asked with every call: a configuration that was replaced is the one for whatever is scheduled from now on."""
+"""Called for every start, so that a replaced configuration applies to whatever is scheduled afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedOptions:
-    """What is asked for; `told` is recorded with it, `trace` is to be called once it is sent."""
+    """The resolved options. `provenance` is recorded with the activity; `trace` is called once it is sent."""
 
     task_queue: str | None
     clocks: Mapping[str, timedelta | None]
     retry_policy: RetryPolicy | None
-    told: Mapping[str, Any] | None = None
+    provenance: Mapping[str, Any] | None = None
     trace: Callable[[], None] | None = None
     routing_key: str | None = None
 
 
 def config_getter(given: Dispatch | None, *, what: str = "dispatch") -> ConfigGetter:
-    """How to ask for the configuration that is in force. Raises `TypeError` for anything else."""
+    """Return a function that returns the current configuration. Raises `TypeError`."""
     if given is None:
         return no_configuration
     if isinstance(given, DispatchConfig):
@@ -60,25 +60,26 @@ def config_getter(given: Dispatch | None, *, what: str = "dispatch") -> ConfigGe
 
 
 def no_configuration() -> None:
-    """Nothing is configured: the code alone says how its activities are dispatched."""
+    """No configuration: the code alone determines how its activities are dispatched."""
 
 
 def resolve_options(
     activity: str,
     routing_key: str | None,
-    said: Mapping[str, Any],
+    options: Mapping[str, Any],
     defaults: ActivityDefaults = NONE,
     config: DispatchConfig | None = None,
 ) -> ResolvedOptions:
-    """The options of a call: baseline, decorator, queue, handle, call site; the last word on each wins."""
-    carried = resolution_of(said.get("retry_policy"))
-    if carried is not None and routing_key is None and "routing_key" not in said:
+    """Resolve the options of a call. Layers in order: baseline, decorator, queue, handle, call; the last one wins."""
+    carried = resolution_of(options.get("retry_policy"))
+    if carried is not None and routing_key is None and "routing_key" not in options:
         routing_key = _key_of(carried)
     is_traced = carried is not None and carried.take_trace()
     if config is None:
-        return _by_code_alone(routing_key, said, defaults, carried)
-    found = config.options_of(activity, routing_key, _layer(defaults), _said(said))
+        return _by_code_alone(routing_key, options, defaults, carried)
+    found = config.options_of(activity, routing_key, _layer(defaults), _call_layer(options))
     fingerprint: str | None = config.fingerprint
+    traces = config.is_traced and not is_traced
     if carried is not None:
         found = replace(found, provenance=_as_carried(found, carried.options))
         if carried.options != config.options_of(activity, routing_key):
@@ -87,29 +88,27 @@ def resolve_options(
         task_queue=found.task_queue,
         clocks={name: getattr(found, name) for name in CLOCKS},
         retry_policy=found.retry_policy,
-        told=_told(found.provenance, fingerprint),
-        trace=_tracing(activity, routing_key, found, fingerprint)
-        if config.is_traced and not is_traced
-        else None,
+        provenance=_provenance(found.provenance, fingerprint),
+        trace=_tracing(activity, routing_key, found, fingerprint) if traces else None,
         routing_key=routing_key,
     )
 
 
 def _key_of(carried: Resolution) -> str | None:
-    """The key that the code resolved with, where it is one that can be recorded."""
+    """Return the key with which the code resolved the options, if it can be recorded."""
     key = carried.options.routing_key
     return str(key) if isinstance(key, str) and len(key) <= KEY_MAX and is_plain(key) else None
 
 
-def _told(sources: Mapping[str, str], fingerprint: str | None) -> dict[str, Any]:
-    said = {"sources": dict(sources)}
-    return said if fingerprint is None else {"fingerprint": fingerprint, **said}
+def _provenance(sources: Mapping[str, str], fingerprint: str | None) -> dict[str, Any]:
+    options = {"sources": dict(sources)}
+    return options if fingerprint is None else {"fingerprint": fingerprint, **options}
 
 
 def _as_carried(found: DispatchOptions, carried: DispatchOptions) -> dict[str, str]:
-    """The sources of a call whose arguments came from a resolution: the layers that gave them, not the call.
+    """Return the sources of options that came from an earlier resolution: its layers, not the call.
 
-    What the code changed in between is the call's.
+    Options that the code changed since are attributed to the call.
     """
     sources = dict(found.provenance)
     for name, source in sources.items():
@@ -123,29 +122,32 @@ def _as_carried(found: DispatchOptions, carried: DispatchOptions) -> dict[str, s
 
 
 def _by_code_alone(
-    routing_key: str | None, said: Mapping[str, Any], defaults: ActivityDefaults, carried: Resolution | None
+    routing_key: str | None,
+    options: Mapping[str, Any],
+    defaults: ActivityDefaults,
+    carried: Resolution | None,
 ) -> ResolvedOptions:
-    asked, known = said.get("retry_policy"), defaults.retry_policy
-    if asked is not None and known is not None and known.non_retryable_error_types:
-        names = (*known.non_retryable_error_types, *(asked.non_retryable_error_types or ()))
-        asked = replace(asked, non_retryable_error_types=tuple(dict.fromkeys(names)))
-    clocks = {name: said.get(name) for name in CLOCKS}
+    policy, known = options.get("retry_policy"), defaults.retry_policy
+    if policy is not None and known is not None and known.non_retryable_error_types:
+        names = (*known.non_retryable_error_types, *(policy.non_retryable_error_types or ()))
+        policy = replace(policy, non_retryable_error_types=tuple(dict.fromkeys(names)))
+    clocks = {name: options.get(name) for name in CLOCKS}
     clocks = {name: getattr(defaults, name) if value is None else value for name, value in clocks.items()}
     return ResolvedOptions(
-        said.get("task_queue"),
+        options.get("task_queue"),
         clocks,
-        asked or known,
-        None if carried is None else _told(_kept(said, carried.options), None),
+        policy or known,
+        None if carried is None else _provenance(_unchanged_sources(options, carried.options), None),
         routing_key=routing_key,
     )
 
 
-def _kept(said: Mapping[str, Any], carried: DispatchOptions) -> dict[str, str]:
-    """The sources of what came from a resolution and was not changed since."""
+def _unchanged_sources(options: Mapping[str, Any], carried: DispatchOptions) -> dict[str, str]:
+    """Return the sources of options that came from an earlier resolution and are unchanged."""
     return {
         name: source
         for name, source in carried.provenance.items()
-        if name.startswith("retry.") or said.get(name) == getattr(carried, name)
+        if name.startswith("retry.") or options.get(name) == getattr(carried, name)
     }
 
 
@@ -162,14 +164,14 @@ def _layer(defaults: ActivityDefaults) -> Layer | None:
     return Layer(**clocks, retry=_overlay(defaults.retry_policy))
 
 
-def _said(said: Mapping[str, Any]) -> Layer | None:
-    given = {name: said[name] for name in (*CLOCKS, "task_queue") if said.get(name) is not None}
-    retry = _overlay(said.get("retry_policy"))
+def _call_layer(options: Mapping[str, Any]) -> Layer | None:
+    given = {name: options[name] for name in (*CLOCKS, "task_queue") if options.get(name) is not None}
+    retry = _overlay(options.get("retry_policy"))
     return None if not given and retry is None else Layer(**given, retry=retry)
 
 
 def _overlay(policy: RetryPolicy | None) -> RetryPolicyConfigOverlay | None:
-    """A policy of code says everything that a policy can say."""
+    """Return a retry policy of the code as a layer, with every field set."""
     if policy is None:
         return None
     return RetryPolicyConfigOverlay(

@@ -1,4 +1,4 @@
-"""The errors of the SDK, and how they travel."""
+"""All errors of the SDK, for the public module `penstock.failures`."""
 
 from penstock.sdk.converters import ConversionError, PayloadTooLarge
 from penstock.sdk.errors.error_mapping import refusal

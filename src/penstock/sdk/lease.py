@@ -1,19 +1,20 @@
-"""How long a task still belongs to this worker, judged by the worker's own clock.
+"""How long a task is leased to this worker, by the worker's own clock.
 
-The server says with each lease how long after the *arrival* of the request it ends (`lease_ends_after_ms`). The worker
-counts that from the moment at which it *sent* the request. The request cannot have arrived before it was sent, so the
-worker's end is never later than the server's, whatever happened on the way: an answer that was held up by a proxy, a
-server that was frozen after the grant, clocks that differ. Only durations are compared, never moments of two machines.
+The server sends with each lease how long after the *arrival* of the request it ends (`lease_ends_after_ms`). The
+worker counts that from the moment at which it *sent* the request. The request cannot have arrived before it was sent,
+so the worker's end is never later than the server's, whatever happened on the way: a response that was delayed by a
+proxy, a server that was frozen after the grant, clocks that differ. Only durations are compared, never times of two
+machines.
 
-Invariant `no-begin-after-the-lease`: user code of a task begins only while its lease lasts, less a margin. What is
-checked is the last step before the code, in the thread or process that runs it: a worker that was suspended between an
-earlier check and the code would begin late otherwise.
+Invariant `no-begin-after-the-lease`: user code of a task begins only while its lease is valid, less a margin. The
+check is the last step before the code, in the thread or process that runs it: otherwise a worker that was suspended
+between an earlier check and the code would begin late.
 
-A server that does not send the duration (an earlier version, or a foreign one) is trusted as before: such a lease is
-never over for the worker, and the server alone judges reports.
+For a server that does not send the duration (an earlier version, or another implementation), the lease never ends for
+the worker, and the server alone judges reports.
 
 Rejected: comparing `lease_expires_at` with the wall clock of the worker (a clock ten seconds off drops everything, or
-nothing); counting from the arrival of the answer (the delay to be noticed is the one of the answer).
+nothing); counting from the arrival of the response (its delay is what must be detected).
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from typing import Any, Final
 
 FIELD: Final = "lease_ends_after_ms"
 MARGIN_PART: Final = 0.05
-"""The part of a lease that is left unused, for clocks that differ in pace and for the steps up to the code."""
+"""The fraction of a lease that is left unused, for clock drift and for the steps before the code."""
 MARGIN_LEAST_S: Final = 0.02
 MARGIN_MOST_S: Final = 1.0
 _KEY: Final = "_lease"
 
 
 def _boot_time() -> Callable[[], float]:
-    """A monotonic clock that goes on while the machine is suspended, where there is one. All processes share it."""
+    """Return a monotonic clock that continues during suspend, if there is one. All processes share it."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     if clock is None:
         return time.monotonic
@@ -41,8 +42,8 @@ def _boot_time() -> Callable[[], float]:
 lease_clock: Final = _boot_time()
 
 
-class LeaseEnded(Exception):
-    """The lease of a task was over before its code could begin, or while the code ran. Nothing is to be reported."""
+class LeaseExpired(Exception):
+    """The lease of a task ended before its code could begin, or while the code ran. Nothing is reported."""
 
     began = False
     """Whether code of the task had begun."""
@@ -56,9 +57,9 @@ class Lease:
     def __init__(self) -> None:
         self._ends_at: float | None = None
 
-    def extend(self, sent_at: float, answer: Mapping[str, Any]) -> None:
-        """Take over what an answer says about the lease; `sent_at` is when its request was sent. It only grows."""
-        span_ms = answer.get(FIELD)
+    def extend(self, sent_at: float, response: Mapping[str, Any]) -> None:
+        """Extend the lease by a response whose request was sent at `sent_at`. It never shrinks."""
+        span_ms = response.get(FIELD)
         if not isinstance(span_ms, int):
             return
         ends_at = sent_at + span_ms / 1000
@@ -68,12 +69,12 @@ class Lease:
 
     @property
     def ends_at(self) -> float | None:
-        """The last moment to begin, by `lease_clock`; None: the server has not said."""
+        """The latest start, by `lease_clock`; None if the server has not sent a duration."""
         return self._ends_at
 
     @property
     def left_s(self) -> float | None:
-        """How long it lasts, less the margin; None: the server has not said."""
+        """The remaining time less the margin; None if the server has not sent a duration."""
         return None if self._ends_at is None else max(0.0, self._ends_at - lease_clock())
 
     @property
@@ -81,13 +82,13 @@ class Lease:
         return self._ends_at is not None and self._ends_at <= lease_clock()
 
     def check(self) -> None:
-        """Raise `LeaseEnded` if the code of the task must not begin any more."""
+        """Raise `LeaseExpired` if the code of the task must not begin any more."""
         if self.is_over:
-            raise LeaseEnded
+            raise LeaseExpired
 
 
 class SendTime:
-    """When a request was sent; of one that was sent several times, the last time: that one was answered."""
+    """When a request was last sent: the last attempt is the one that was answered."""
 
     __slots__ = ("at",)
 
@@ -99,13 +100,13 @@ class SendTime:
 
 
 def leased(task: dict[str, Any], sent_at: float) -> dict[str, Any]:
-    """A task as it was polled, with its lease counted from the moment at which the poll was sent."""
+    """Attach a lease to a polled task, counted from the moment at which the poll was sent."""
     lease = task[_KEY] = Lease()
     lease.extend(sent_at, task)
     return task
 
 
 def lease_of(task: Mapping[str, Any]) -> Lease:
-    """The lease of a polled task."""
+    """Return the lease of a polled task."""
     found = task.get(_KEY)
     return found if isinstance(found, Lease) else Lease()

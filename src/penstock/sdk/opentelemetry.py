@@ -1,6 +1,6 @@
-"""OpenTelemetry for clients and workers: spans of what is asked and run, and the numbers of a worker.
+"""OpenTelemetry for clients and workers: spans of requests and activities, and worker metrics.
 
-Works where the package opentelemetry-api is installed; nothing else of Penstock needs it.
+Requires the package opentelemetry-api, which nothing else in Penstock needs.
 """
 
 from __future__ import annotations
@@ -31,10 +31,13 @@ NAME = "penstock"
 
 
 class TracingInterceptor(ClientInterceptor):
-    """Give it to a client, to a worker, or to both.
+    """Pass it to a client, a worker, or both.
 
-    All activities of a run are in one trace, whichever workers run them: its id follows from the id of the run, and
+    All activities of a run are in one trace, whichever workers run them: the trace id derives from the run id, and
     spans of clients that start runs carry it as `penstock.run_trace_id`. Arguments and results are not recorded.
+
+    Args:
+        tracer: the tracer for spans; None is that of the global provider.
     """
 
     def __init__(self, tracer: Any = None) -> None:
@@ -49,17 +52,17 @@ class TracingInterceptor(ClientInterceptor):
 
     @contextmanager
     def asking(self, name: str, facts: Mapping[str, Any]) -> Iterator[Any]:
-        """A span of a client around a request."""
+        """A client span around a request."""
         kind = self._trace.SpanKind.CLIENT
-        with self._tracer.start_as_current_span(name, kind=kind, attributes=_said(facts)) as span:
+        with self._tracer.start_as_current_span(name, kind=kind, attributes=_attributes(facts)) as span:
             yield span
 
     @contextmanager
     def running(self, name: str, run_id: str | None, facts: Mapping[str, Any]) -> Iterator[Any]:
-        """A span of a worker, in the trace of a run."""
+        """A worker span in the trace of a run."""
         kind = self._trace.SpanKind.CONSUMER
         with self._tracer.start_as_current_span(
-            name, context=self._context_of(run_id), kind=kind, attributes=_said(facts)
+            name, context=self._context_of(run_id), kind=kind, attributes=_attributes(facts)
         ) as span:
             yield span
 
@@ -77,12 +80,20 @@ class TracingInterceptor(ClientInterceptor):
 
 
 def run_trace_id(run_id: str) -> str:
-    """The id of the trace of a run, in hex: where to look for what happened in it."""
+    """Return the hexadecimal trace id of a run.
+
+    Args:
+        run_id: the run id.
+    """
     return _digest(run_id)[:32]
 
 
 class OpenTelemetryMetrics:
-    """The numbers of a worker as instruments of a meter: `Worker(…, metrics=OpenTelemetryMetrics())`."""
+    """Worker metrics as OpenTelemetry instruments: `Worker(..., metrics=OpenTelemetryMetrics())`.
+
+    Args:
+        meter: the meter that creates the instruments; None is that of the global provider.
+    """
 
     def __init__(self, meter: Any = None) -> None:
         self._meter = meter or _needed("opentelemetry.metrics").get_meter(NAME)
@@ -162,7 +173,7 @@ def _note_run(span: Any, run_id: str) -> None:
     span.set_attribute("penstock.run_trace_id", run_trace_id(run_id))
 
 
-def _said(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _attributes(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {f"penstock.{name}": value for name, value in facts.items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""Whose work it is, and how urgent: what callers say of workflows, activities, children and tasks."""
+"""Priority, fairness key and weight of workflows, activities, children and tasks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ WEIGHT_MIN, WEIGHT_MAX = 0.001, 1000.0
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """Priority level, fairness key and weight. What is left out is inherited from the caller.
+    """Priority level, fairness key and weight. Fields that are None are inherited from the caller.
 
-    A lower `priority_key` goes first. Within a level, work is shared between fairness keys by their weights.
+    Within a level, work is shared between fairness keys in proportion to their weights.
+
+    Args:
+        priority_key: level 0 to 9; lower levels are dispatched first.
+        fairness_key: whose work it is.
+        fairness_weight: share of the fairness key relative to the others of its level.
     """
 
     priority_key: int | None = None
@@ -33,21 +38,21 @@ class Priority:
             _check_weight(self.fairness_weight)
 
     def on_the_wire(self) -> dict[str, Any]:
-        """The fields of a request; nothing where nothing was said."""
-        said = {
+        """The fields of a request that are set."""
+        fields = {
             "priority_key": self.priority_key,
             "fairness_key": self.fairness_key,
             "fairness_weight": self.fairness_weight,
         }
-        said = {name: value for name, value in said.items() if value is not None}
-        return {"priority": said} if said else {}
+        fields = {name: value for name, value in fields.items() if value is not None}
+        return {"priority": fields} if fields else {}
 
 
 def priority_fields(priority: Priority | None) -> dict[str, Any]:
-    """The fields of a request that carries a priority; nothing where none was given.
+    """Return the fields of a request for a priority, or none.
 
     Raises:
-        TypeError: something else was given, such as a bare number.
+        TypeError: the value is not a `Priority`, for example a number.
     """
     if priority is None:
         return {}
@@ -57,7 +62,7 @@ def priority_fields(priority: Priority | None) -> dict[str, Any]:
 
 
 def priority_in(body: Mapping[str, Any]) -> Priority:
-    """What a task, an event or a description says of it. What no caller could have said is left out."""
+    """Read the priority from a task, event or description. Invalid values are left out."""
     level, key, weight = (body.get(name) for name in ("priority", "fairness_key", "fairness_weight"))
     is_weight = isinstance(weight, int | float) and WEIGHT_MIN <= weight <= WEIGHT_MAX
     return Priority(

@@ -1,4 +1,4 @@
-"""How often and how soon something is tried again: the value lives with the options that a file may give."""
+"""`RetryPolicy`, defined with the options of the dispatch configuration."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The HTTP edge: one table of operations, one pipeline in front of it."""
+"""The HTTP server: one table of operations and one request pipeline."""

@@ -1,4 +1,4 @@
-"""The ASGI application: the operations as routes, and the few pages beside them."""
+"""The ASGI application: operations as routes, and the pages `/docs`, `/openapi.json` and `/metrics`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from penstock.server.handler import (
 from penstock.server.operations.table import OPERATIONS
 from penstock.server.problems import body_of, status_of
 from penstock.server.reference.openapi import document
+from penstock.server.reference.page import reference_page
 from penstock.server.routing import Routes
 
 _PAGE_HEADERS = {
@@ -31,14 +32,13 @@ _PAGE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
-        "frame-ancestors 'none'; base-uri 'none'"
+        "default-src 'none'; style-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
 }
 
 
 class Application:
-    """Answers every request; what no route takes is refused in the same shape."""
+    """Serves every request; unknown paths and methods get an error body like any other."""
 
     def __init__(self, server: ServerContext) -> None:
         self._server = server
@@ -53,7 +53,7 @@ class Application:
             return
         page = self._pages.get(scope["path"])
         if page is not None and scope["method"] in ("GET", "HEAD"):
-            await self._show(page, scope, receive, send)
+            await self._send_page(page, scope, receive, send)
             return
         path, method = scope["raw_path"].decode("latin-1"), scope["method"]
         found = self._routes.find(path, lambda each: each.takes(method)) or self._routes.find(path)
@@ -63,17 +63,17 @@ class Application:
         methods, scope["path_params"] = found
         await methods(scope, receive, send)
 
-    async def _show(self, page: Any, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _send_page(self, page: Any, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             check_host(self._server, fold_headers(scope["headers"]))
-        except PenstockError as refusal:
-            await _refuse(refusal, send, {})
+        except PenstockError as error:
+            await _send_error(error, send, {})
             return
         await page(scope, receive, send)
 
 
 class _Methods:
-    """One path: the operation for the method, or which methods there are."""
+    """The operations of one path by method."""
 
     def __init__(self, endpoints: dict[str, Endpoint]) -> None:
         self._endpoints = endpoints
@@ -87,20 +87,18 @@ class _Methods:
             await endpoint(scope, receive, send)
             return
         allowed = ", ".join(sorted(self._endpoints))
-        refusal = PenstockError(Reason.METHOD_NOT_ALLOWED, f"This path takes {allowed}.")
-        await _refuse(refusal, send, {"Allow": allowed})
+        error = PenstockError(Reason.METHOD_NOT_ALLOWED, f"Method not allowed; this path supports {allowed}.")
+        await _send_error(error, send, {"Allow": allowed})
 
 
 async def _not_found(send: Send) -> None:
-    refusal = NotFound(
-        Reason.NOT_FOUND, "There is no such path. The paths are listed under /docs and /openapi.json."
-    )
-    await _refuse(refusal, send, {})
+    error = NotFound(Reason.NOT_FOUND, "There is no such path. See /docs or /openapi.json for all paths.")
+    await _send_error(error, send, {})
 
 
-async def _refuse(refusal: PenstockError, send: Send, headers: dict[str, str]) -> None:
-    raw = msgspec.json.encode(body_of(refusal))
-    await respond(send, status_of(refusal), COMMON_HEADERS | headers, raw)
+async def _send_error(error: PenstockError, send: Send, headers: dict[str, str]) -> None:
+    raw = msgspec.json.encode(body_of(error))
+    await respond(send, status_of(error), COMMON_HEADERS | headers, raw)
 
 
 class _Page:
@@ -113,7 +111,7 @@ class _Page:
 
 
 class _MetricsPage:
-    """Rendered in a thread: with many series it takes long."""
+    """Rendered in a thread, because it takes long with many series."""
 
     def __init__(self, server: ServerContext) -> None:
         self._server = server
@@ -128,15 +126,13 @@ class _MetricsPage:
 
 def _pages(server: ServerContext) -> dict[str, Any]:
     folder = files("penstock.server") / "pages"
-    html = _Page("text/html; charset=utf-8", (folder / "docs.html").read_bytes())
+    openapi = document(server.ctx.settings.auth.driver)
+    html = _Page("text/html; charset=utf-8", reference_page(openapi))
     return {
         "/": html,
         "/docs": html,
-        "/docs/page.js": _Page("text/javascript; charset=utf-8", (folder / "docs.js").read_bytes()),
         "/docs/page.css": _Page("text/css; charset=utf-8", (folder / "docs.css").read_bytes()),
         "/favicon.ico": _Page("image/svg+xml", (folder / "icon.svg").read_bytes()),
-        "/openapi.json": _Page(
-            "application/json", msgspec.json.encode(document(server.ctx.settings.auth.driver))
-        ),
+        "/openapi.json": _Page("application/json", msgspec.json.encode(openapi)),
         "/metrics": _MetricsPage(server),
     }

@@ -1,4 +1,4 @@
-"""Response compression, as the caller accepts it."""
+"""Response compression, negotiated by `Accept-Encoding`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GZIP = 31
 def compressed(
     raw: bytes, headers: dict[str, str], scope: MutableMapping[str, Any]
 ) -> tuple[bytes, dict[str, str]]:
-    """The body, smaller if it is worth it and the caller takes gzip (preferred) or deflate."""
+    """Compress a body that is large enough, with gzip (preferred) or deflate if the client accepts them."""
     if len(raw) < SMALLEST:
         return raw, headers
     headers = headers | {"Vary": "Accept-Encoding"}
@@ -31,7 +31,7 @@ def compressed(
 def compressing(
     parts: AsyncIterator[bytes], headers: dict[str, str], scope: MutableMapping[str, Any]
 ) -> tuple[AsyncIterator[bytes], dict[str, str]]:
-    """The same for a body that is made in parts: gzip, if the caller takes that."""
+    """Compress a streamed body with gzip if the client accepts it."""
     headers = headers | {"Vary": "Accept-Encoding"}
     if _taken(scope)[0] <= 0:
         return parts, headers
@@ -47,7 +47,7 @@ async def _packed(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _taken(scope: MutableMapping[str, Any]) -> tuple[float, float]:
-    """How gladly the caller takes gzip, and deflate."""
+    """The client's quality values for gzip and deflate."""
     accepted = next((value for name, value in scope["headers"] if name == b"accept-encoding"), b"")
     weights = _weights(accepted.decode("latin-1"))
     anything = weights.get("*", 0.0)

@@ -1,4 +1,4 @@
-"""The envelopes around bodies: what the control plane and the worker plane add to every answer."""
+"""Envelopes: what the control plane and the worker plane add to every response."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The one path of every request: size, media type, JSON, authentication, role, version, namespace, fields.
+"""The request pipeline: size, media type, JSON, authentication, role, version, namespace, fields, handler, response.
 
-The order is part of the contract: a caller with the wrong role never learns whether a namespace exists, and
-nothing is looked up for a caller who is not known.
+The order of the checks is part of the contract. A caller with the wrong role cannot find out whether a namespace
+exists, and no namespace is looked up for a caller that is not authenticated.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ log = structlog.get_logger("penstock.server")
 
 
 class ClientDisconnected(Exception):
-    """The caller closed the connection."""
+    """The client closed the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """What every endpoint shares."""
+    """What all endpoints of a server share."""
 
     ctx: EngineContext
     dispatcher: Dispatcher
@@ -71,35 +71,34 @@ class ServerContext:
 
 @dataclass(frozen=True, slots=True)
 class _Incoming:
-    """A request as it was read from its connection."""
+    """A request as read from its connection, before authentication."""
 
     headers: dict[str, str]
     raw: bytes
     document: object
     ignored: list[UnknownField]
-    """Collects the fields that a contract route does not know: they are named in `warnings`."""
+    """Unknown fields of a contract operation, which are ignored and listed in `warnings`."""
 
 
 def check_host(server: ServerContext, headers: dict[str, str]) -> None:
-    """A page of a stranger must not reach a server on loopback through a name of its own."""
+    """Reject unknown `Host` headers, so that a foreign web page cannot reach a loopback server by DNS rebinding."""
     host = re.sub(r":\d+$", "", headers.get("host", "")).strip("[]")
     if not server.ctx.settings.listen.allows_host(host):
         raise InvalidInput(
             Reason.MISDIRECTED_HOST,
-            f"This server does not answer for the host {host[:100]!r}. "
-            "Name it in DW_ALLOWED_HOSTS if it should.",
+            f"This server does not serve the host {host[:100]!r}. Add it to DW_ALLOWED_HOSTS if it should.",
         )
 
 
 def _with_warnings(body: dict[str, Any], ignored: list[UnknownField]) -> dict[str, Any]:
-    """The answer with a warning for each ignored field; one for which the request is refused was not ignored."""
+    """Add a warning for each ignored field, except those that `errors` already names."""
     errors = body.get("errors") or {}
-    told = [each for each in ignored if each.path not in errors]
-    return with_warnings(body, told) if told else body
+    not_reported = [each for each in ignored if each.path not in errors]
+    return with_warnings(body, not_reported) if not_reported else body
 
 
 class Endpoint:
-    """One row of the operations table, served."""
+    """Serves one row of the operations table."""
 
     def __init__(self, server: ServerContext, operation: Operation) -> None:
         self._server = server
@@ -110,26 +109,28 @@ class Endpoint:
         ignored: list[UnknownField] = []
         with self._server.metrics.request(self._operation.name) as outcome:
             try:
-                answer = await self._answer(scope, receive, ignored)
+                response = await self._handle(scope, receive, ignored)
             except ClientDisconnected:
                 outcome.status = 499
                 return
-            except PenstockError as refusal:
-                answer = self._refusal(refusal, scope)
+            except PenstockError as error:
+                response = self._error_response(error, scope)
             except Exception:
                 log.exception("an operation failed", operation=self._operation.name)
-                answer = self._refusal(
+                response = self._error_response(
                     PenstockError(
-                        Reason.SERVER_ERROR, "The server failed; its log says why.", outcome="unknown"
+                        Reason.SERVER_ERROR,
+                        "The server failed; see its log for the cause.",
+                        outcome="unknown",
                     ),
                     scope,
                 )
-            outcome.status = answer.status
-            if ignored and isinstance(answer.body, dict):
-                answer = replace(answer, body=_with_warnings(answer.body, ignored))
-            await self._send(answer, scope, send)
+            outcome.status = response.status
+            if ignored and isinstance(response.body, dict):
+                response = replace(response, body=_with_warnings(response.body, ignored))
+            await self._send(response, scope, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, ignored: list[UnknownField]) -> Response:
+    async def _handle(self, scope: Scope, receive: Receive, ignored: list[UnknownField]) -> Response:
         headers = fold_headers(scope["headers"])
         check_host(self._server, headers)
         raw = await self._read(headers, receive)
@@ -141,12 +142,12 @@ class Endpoint:
             return await self._call(scope, receive, incoming)
 
     def _wait_ms(self, document: object) -> int:
-        """How long a poll may wait as far as its body tells; whether it tells that well is checked later."""
+        """The wait that a poll requests, before its body is validated: the deadline covers authentication too."""
         polls = self._server.ctx.settings.polls
-        asked = document.get("timeout_seconds") if isinstance(document, dict) else None
-        if not isinstance(asked, int | float):
+        requested = document.get("timeout_seconds") if isinstance(document, dict) else None
+        if not isinstance(requested, int | float):
             return polls.poll_timeout_ms
-        return int(max(0, min(asked * 1000, polls.poll_timeout_ms_max)))
+        return int(max(0, min(requested * 1000, polls.poll_timeout_ms_max)))
 
     async def _call(self, scope: Scope, receive: Receive, incoming: _Incoming) -> Response:
         headers, raw = incoming.headers, incoming.raw
@@ -166,6 +167,7 @@ class Endpoint:
             query=query,
             body=body,
             raw=raw,
+            document=incoming.document if isinstance(incoming.document, dict) else {},
             headers=headers,
         )
         if self._operation.waits:
@@ -175,7 +177,7 @@ class Endpoint:
     def _parsed(
         self, parameters: dict[str, str], document: object, ignored: list[UnknownField]
     ) -> tuple[RequestModel, RequestModel]:
-        """Read query parameters and body. Unknown fields are refused, or collected where the contract ignores them."""
+        """Parse query parameters and body. Unknown fields are errors, or collected where the contract ignores them."""
         operation = self._operation
         shape = operation.body
         unknown = unknown_fields(parameters, operation.query, _COMMON_QUERY_PARAMETERS) if parameters else []
@@ -216,14 +218,14 @@ class Endpoint:
         if encoding not in ("", "identity"):
             raise InvalidInput(
                 Reason.UNSUPPORTED_CONTENT_ENCODING,
-                "Request bodies are taken as they are; send them without Content-Encoding.",
+                "Compressed request bodies are not supported; send the body without Content-Encoding.",
                 accepted_content_encodings=["identity"],
             )
         media = headers.get("content-type", "").partition(";")[0].strip().lower()
         if media != "application/json" and not media.endswith("+json"):
             raise InvalidInput(
                 Reason.UNSUPPORTED_MEDIA_TYPE,
-                "The body must be JSON, and Content-Type must say so.",
+                "The body must be JSON, with Content-Type: application/json.",
                 accepted_content_types=["application/json", "application/*+json"],
             )
         return strict_json.loads(raw)
@@ -252,54 +254,54 @@ class Endpoint:
         return str(peer)
 
     async def _namespace(self, headers: dict[str, str], parameters: dict[str, str]) -> str:
-        asked = headers.get("x-namespace") or parameters.get("namespace")
-        name = (asked or self._server.ctx.settings.default_namespace).strip().lower()
+        requested = headers.get("x-namespace") or parameters.get("namespace")
+        name = (requested or self._server.ctx.settings.default_namespace).strip().lower()
         if self._access.namespaced:
             await self._server.namespaces.require(name)
         elif not is_namespace_name(name):
-            raise InvalidInput(Reason.MALFORMED_REQUEST, "No namespace can have the name that is asked for.")
+            raise InvalidInput(Reason.MALFORMED_REQUEST, "The namespace is not a valid name.")
         return name
 
-    def _refusal(self, refusal: PenstockError, scope: Scope) -> Response:
-        body = body_of(refusal)
-        retry = refusal.details.get("retry_after_seconds")
+    def _error_response(self, error: PenstockError, scope: Scope) -> Response:
+        body = body_of(error)
+        retry = error.details.get("retry_after_seconds")
         headers = {"Retry-After": str(retry)} if retry is not None else {}
-        if refusal.reason is Reason.UNAUTHORIZED:
+        if error.reason is Reason.UNAUTHORIZED:
             headers["WWW-Authenticate"] = "Bearer"
-        if refusal.reason is Reason.PAYLOAD_TOO_LARGE:
+        if error.reason is Reason.PAYLOAD_TOO_LARGE:
             headers["Connection"] = "close"
-        if isinstance(refusal, ValidationFailed):
+        if isinstance(error, ValidationFailed):
             body["outcome"] = "none"
-        status = status_of(refusal)
+        status = status_of(error)
         if self._operation.polls and status >= 500:
             body = {"task": None, "poll_status": PollStatus.UNAVAILABLE.value} | body
         return Response(body, status, headers)
 
-    async def _send(self, answer: Response, scope: Scope, send: Send) -> None:
-        body = answer.body
+    async def _send(self, response: Response, scope: Scope, send: Send) -> None:
+        body = response.body
         if isinstance(body, dict):
             if self._access.plane is Plane.WORKER:
                 body = worker_body(body)
             elif self._operation.control is not None:
                 body = control_body(self._operation.control, body, dict(scope.get("path_params", {})))
-        headers = COMMON_HEADERS | plane_headers(self._access.plane) | dict(answer.headers)
+        headers = COMMON_HEADERS | plane_headers(self._access.plane) | dict(response.headers)
         if isinstance(body, AsyncIterator):
-            await self._stream(body, answer.status, headers, scope, send)
+            await self._stream(body, response.status, headers, scope, send)
             return
         raw = body if isinstance(body, bytes) else _ENCODER.encode(body)
         if self._server.ctx.settings.listen.compression_enabled:
             raw, headers = compressed(raw, headers, scope)
         try:
-            await respond(send, answer.status, headers, raw)
+            await respond(send, response.status, headers, raw)
         except BaseException:
-            if answer.on_undelivered is not None:
-                answer.on_undelivered()
+            if response.on_undelivered is not None:
+                response.on_undelivered()
             raise
 
     async def _stream(
         self, parts: AsyncIterator[bytes], status: int, headers: dict[str, str], scope: Scope, send: Send
     ) -> None:
-        """A body that is made while it is sent. What fails halfway breaks the connection: half is not all."""
+        """Send a body as it is produced. A failure halfway breaks the connection, which clients see as truncation."""
         if self._server.ctx.settings.listen.compression_enabled:
             parts, headers = compressing(parts, headers, scope)
         await send({"type": "http.response.start", "status": status, "headers": _lines(headers)})
@@ -319,13 +321,13 @@ def _lines(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
 
 
-async def _cancel_on_disconnect(work: Awaitable[Response], receive: Receive) -> Response:
-    """Wait for the answer, but stop working as soon as the caller has hung up."""
+async def _cancel_on_disconnect(handling: Awaitable[Response], receive: Receive) -> Response:
+    """Run a handler; cancel it when the client disconnects, and raise `ClientDisconnected`."""
     disconnected = asyncio.ensure_future(_disconnected(receive))
     with _DisconnectCancellation() as cancellation:
         disconnected.add_done_callback(cancellation.cancel_task)
         try:
-            answer = await work
+            response = await handling
         except (asyncio.CancelledError, PenstockError):
             if cancellation.cancelled:
                 raise ClientDisconnected from None
@@ -333,15 +335,15 @@ async def _cancel_on_disconnect(work: Awaitable[Response], receive: Receive) -> 
         finally:
             disconnected.remove_done_callback(cancellation.cancel_task)
             disconnected.cancel()
-    if cancellation.cancelled or (disconnected.done() and answer.on_undelivered is not None):
-        if answer.on_undelivered is not None:
-            answer.on_undelivered()
+    if cancellation.cancelled or (disconnected.done() and response.on_undelivered is not None):
+        if response.on_undelivered is not None:
+            response.on_undelivered()
         raise ClientDisconnected
-    return answer
+    return response
 
 
 class _DisconnectCancellation:
-    """Cancels what the task that made it does inside the block; what it does afterwards is left alone."""
+    """Cancels the current task, but only while it is inside the block."""
 
     def __init__(self) -> None:
         self.cancelled = False
@@ -380,11 +382,13 @@ def _parameters(scope: Scope) -> dict[str, str]:
             max_num_fields=_QUERY_PARAMETERS_MAX,
         )
     except ValueError:
-        raise InvalidInput(Reason.MALFORMED_REQUEST, "The query string cannot be read.") from None
+        raise InvalidInput(Reason.MALFORMED_REQUEST, "The query string is malformed.") from None
     found: dict[str, str] = {}
     for name, value in pairs:
         if name in found:
-            raise InvalidInput(Reason.MALFORMED_REQUEST, f"The query parameter {name[:50]!r} stands twice.")
+            raise InvalidInput(
+                Reason.MALFORMED_REQUEST, f"The query parameter {name[:50]!r} is repeated; send it once."
+            )
         found[name] = value
     return found
 

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus, without tenant names in the labels."""
+"""Prometheus metrics of this process, without tenant names in the labels."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Metrics:
 
         self.runs_pruned = Gauge(
             "penstock_runs_pruned",
-            "Runs that this server has deleted, for nobody keeps them.",
+            "Runs that this server has deleted after their retention.",
             registry=self.registry,
         )
         self.runs_archived = Gauge(
@@ -78,7 +78,7 @@ class Metrics:
             self._seconds.labels(operation).observe(time.perf_counter() - started)
 
     def record_poll(self, kind: TaskKind, outcome: str, levels: Iterable[int]) -> None:
-        """A poll was answered with tasks of these levels, or with none."""
+        """Count a finished poll and the tasks that it returned, by priority level."""
         self._polls.labels(kind.value, outcome).inc()
         for level in levels:
             self._dispatches.labels(kind.value, str(level)).inc()

@@ -1,4 +1,4 @@
-"""Whether a request's namespace exists, remembered for a moment."""
+"""Caches which namespaces exist."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from penstock.errors import Unavailable
 from penstock.ports.clock import Clock
 
 REMEMBER_MS = 1_000
-"""How long a namespace that was there is believed to be; one that was not is asked for every time."""
+"""How long a positive result is cached; negative ones are not."""
 BELIEVE_MS = 600_000
-"""How long one that was there is believed to be while the store cannot be asked. The request itself is refused then,
-with what only its own operation knows: the task of a report, the status of a poll."""
+"""How long a positive result is used while the store is unavailable, so that the operation itself fails: its error has
+details that this check does not know, such as the task of a report or the status of a poll."""
 _NAME_MAX = 128
 
 
 def is_namespace_name(text: str) -> bool:
-    """Whether it may be looked up at all: no database has to hear of what cannot be a name."""
+    """Whether the text can be a name at all; others are not looked up in the database."""
     return len(text) <= _NAME_MAX and text.isprintable()
 
 

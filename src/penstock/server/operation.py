@@ -1,4 +1,4 @@
-"""What one endpoint is: a row that parsing, permission, calling, rendering and documentation all read."""
+"""One row of the operations table, the call that its handler receives, and the response that it returns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OperationCall:
-    """One authenticated, versioned, parsed request."""
+    """A request that passed authentication, version and namespace checks, and whose fields are parsed."""
 
     ctx: EngineContext
     dispatcher: Dispatcher
@@ -31,29 +31,33 @@ class OperationCall:
     query: Any
     body: Any
     raw: bytes
+    document: Body
+    """The body as parsed JSON, before it was read into `body`."""
     headers: Mapping[str, str]
     arrived_at: float = field(default_factory=time.monotonic)
-    """When the request was read, by this process's monotonic clock."""
+    """When the request was read, by the monotonic clock of this process."""
 
     @property
     def author(self) -> str:
-        """Who is named beside what the call changes."""
-        assert self.principal is not None, "only who is known may change something"
+        """The credential that is recorded in change logs."""
+        assert self.principal is not None, "operations that change something are authenticated"
         return self.principal.credential
 
     @property
     def digest(self) -> str:
-        """What tells a repeated report from another one."""
+        """Identifies the body: a report with the same digest is a repetition."""
         return hashlib.sha256(self.raw).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
+    """What a handler returns: JSON, bytes, or an iterator of bytes that is streamed."""
+
     body: Any
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     on_undelivered: Callable[[], None] | None = None
-    """Called when the caller was gone before the answer could be sent."""
+    """Called if the client disconnected before the response was sent."""
 
 
 Handle = Callable[[OperationCall], Awaitable[Response]]
@@ -61,6 +65,8 @@ Handle = Callable[[OperationCall], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
+    """An endpoint. Routing, permissions, parsing, OpenAPI and the reference pages are derived from these rows."""
+
     method: str
     path: str
     name: str
@@ -73,21 +79,21 @@ class Operation:
     control: str | None = None
     """The operation's name in the `control_plane` envelope of workflow routes."""
     waits: bool = False
-    """Whether it may be held open, so that a caller's hang-up must be noticed."""
+    """A long poll: cancelled when the client disconnects."""
     polls: bool = False
-    """Whether it is a worker's poll: every answer carries `task` and `poll_status`, and comes in the poll's time."""
+    """A poll of a worker: every response has `task` and `poll_status` and arrives before the poll's deadline."""
     refusals: tuple[int, ...] = ()
-    """Statuses beyond the common ones that it may answer with."""
+    """Error statuses beyond those common to all operations."""
     may_fail_partially: bool = False
-    """Whether some of what it does may fail while the rest is done (207)."""
+    """Whether it returns 207 when part of the work failed."""
     needs_version: bool = True
-    """Whether the version header of its plane must be sent; one that is sent is checked in any case."""
+    """Whether the version header of its plane is required; if sent, it is always checked."""
     media: str = "application/json"
-    """What its answers are, when it is not refused."""
+    """The media type of successful responses."""
 
 
 def text_path(call: OperationCall, name: str, most: int = 255) -> str:
-    """A path segment that names something; one that cannot be a name is refused before it is looked up."""
+    """A path segment; raises `ValidationFailed` if it is too long or has control characters."""
     value = call.path[name]
     if not value or len(value) > most or any(ord(char) < 32 or 127 <= ord(char) < 160 for char in value):
         raise field_error(name, f"must be 1 to {most} visible characters")

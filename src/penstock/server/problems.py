@@ -1,4 +1,4 @@
-"""One table from reason to HTTP status, and the bodies of refusals."""
+"""The HTTP status of each reason, and the bodies of error responses."""
 
 from __future__ import annotations
 
@@ -134,6 +134,6 @@ def status_of(error: PenstockError) -> int:
 
 
 def body_of(error: PenstockError) -> dict[str, Any]:
-    """What a refused caller reads: prose under both names that clients look for, the reason, and the details."""
+    """The body of an error: the message under both names that clients read, the reason, and the details."""
     details = {name: value for name, value in error.details.items() if name != "http_status"}
     return {"message": error.message, "error": error.message, "reason": error.reason.value} | details

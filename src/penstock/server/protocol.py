@@ -1,4 +1,4 @@
-"""HTTP on a socket, with bounds: how large a request's head may be, and how long a request may take."""
+"""HTTP connections with bounds on the size of a request's head and on the time that a request may take to arrive."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ BODY_SECONDS_MAX: Final = 60
 _INTERIM: Final = b"HTTP/1.1 1"
 _PHRASES: Final = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 _LOG: Final = logging.getLogger("penstock.http")
-_LOG.setLevel(logging.ERROR)  # a stranger's malformed request is answered, and is not worth a line in the log
+_LOG.setLevel(logging.ERROR)  # malformed requests are answered with an error and not logged
 
 
 class _HeadTooLarge(Exception):
-    """Stops the parser; the answer is sent by whoever fed it."""
+    """Aborts parsing; the caller sends the error response."""
 
 
 class CoalescingTransport:
-    """The transport of one response: joins its head with a body that follows in the same turn of the event loop.
+    """The transport of one response: joins its head with a body written in the same iteration of the event loop.
 
-    uvicorn writes head and body separately, which costs two system calls and wakes the client up twice. The first
-    write is kept until the second one or the end of this turn. Interim responses (`100 Continue`) are not the head:
-    they are written at once, because the client waits for them before it sends its body.
+    uvicorn writes head and body separately, which costs two system calls and wakes the client twice. The first
+    write is buffered until the second one or the end of the iteration. Interim responses (`100 Continue`) are written
+    at once, because the client waits for them before it sends its body.
 
-    uvicorn's response cycle takes this for an `asyncio.Transport`. Everything that it may ask of a transport beyond
-    writing and closing is answered by the real one; `tests/server/test_uvicorn_internals.py` lists what it asks for.
+    uvicorn's response cycle uses this as an `asyncio.Transport`. Everything beyond writing and closing is delegated to
+    the real transport; `tests/server/test_uvicorn_internals.py` lists what uvicorn uses.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -80,9 +80,9 @@ class CoalescingTransport:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, which by itself takes heads of any size and waits for them for ever.
+    """uvicorn's protocol with bounds; by itself it accepts heads of any size and waits for them without limit.
 
-    Trailers are dropped: as uvicorn keeps them, they would be taken for headers.
+    Trailers are dropped, because uvicorn would add them to the headers.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -170,12 +170,12 @@ class BoundedProtocol(HttpToolsProtocol):
         transport.on_interim = continued
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what no handler has seen, in the form in which handlers refuse."""
+        """Send an error for a request that never reached a handler, in the same format as handlers do."""
         if self._too_large:
             most = f"{HEAD_BYTES_MAX} bytes and {HEAD_LINES_MAX} headers"
-            self._refuse(InvalidInput(Reason.HEAD_TOO_LARGE, f"The request's head exceeds {most}."))
+            self._send_error(InvalidInput(Reason.HEAD_TOO_LARGE, f"The request's head exceeds {most}."))
         else:
-            self._refuse(InvalidInput(Reason.MALFORMED_REQUEST, "This is not an HTTP request."))
+            self._send_error(InvalidInput(Reason.MALFORMED_REQUEST, "The request is not valid HTTP."))
 
     def _count(self, size: int) -> None:
         self._lines += 1
@@ -195,11 +195,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self._deadline = None
 
     def _too_late(self) -> None:
-        self._refuse(InvalidInput(Reason.REQUEST_TIMEOUT, "The request took too long to arrive."))
+        self._send_error(InvalidInput(Reason.REQUEST_TIMEOUT, "The request took too long to arrive."))
 
-    def _refuse(self, refusal: PenstockError) -> None:
-        """Say why and hang up; where an answer is being given already, only hang up."""
-        status, raw = status_of(refusal), msgspec.json.encode(body_of(refusal))
+    def _send_error(self, error: PenstockError) -> None:
+        """Send an error and close the connection; only close it if a response is already under way."""
+        status, raw = status_of(error), msgspec.json.encode(body_of(error))
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is None or cycle.response_complete or not cycle.response_started:
             head = b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n" % (status, _PHRASES[status])

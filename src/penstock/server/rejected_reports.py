@@ -1,6 +1,6 @@
-"""Reports that no honest worker makes leave a line in the log: who tried what, and how it was refused.
+"""Logs reports that a correct worker cannot make, such as one for a lease of another worker.
 
-The caller learns no more than from any refusal: whether somebody else's task exists is not told.
+The response is that of any rejected report: it does not reveal whether another worker's task exists.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ AUDITED = frozenset(
 log = structlog.get_logger("penstock.audit")
 
 
-def log_rejected_report(refusal: PenstockError, namespace: str, worker_id: str) -> None:
-    """Log a refused report, if it named a lease that its caller does not have, or told another story of it."""
-    if refusal.reason in AUDITED:
-        task_id = str(refusal.details.get("task_id", ""))
+def log_rejected_report(error: PenstockError, namespace: str, worker_id: str) -> None:
+    """Log a rejected report if it names a lease that the caller does not hold, or contradicts an earlier report."""
+    if error.reason in AUDITED:
+        task_id = str(error.details.get("task_id", ""))
         log.warning(
-            "a report was refused",
-            reason=refusal.reason.value,
+            "a report was rejected",
+            reason=error.reason.value,
             namespace=namespace,
             worker_id=worker_id,
             task_id=task_id[:255],

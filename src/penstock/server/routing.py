@@ -1,8 +1,8 @@
-"""From a raw path to the operations behind it.
+"""Finds the operations of a raw request path.
 
-Paths are matched segment by segment before they are decoded, so that a name may hold any character: `%2F` inside
-a segment is part of a name, never a separator. A literal segment goes before a named one, unless nothing behind it
-fits the request: the workflow `batch` is found by `GET /api/workflows/batch`, which only takes POST as a literal.
+Paths are matched segment by segment before they are decoded, so that a name may contain any character: `%2F` inside
+a segment is part of the name, not a separator. A literal segment takes precedence over a parameter, unless no route
+below it fits the request: `GET /api/workflows/batch` finds the workflow `batch`, as the literal path only has POST.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Node(Generic[T]):
 
 
 class Routes(Generic[T]):
-    """A tree of paths; `{name}` takes one segment."""
+    """A tree of path templates; `{name}` matches one segment."""
 
     def __init__(self, paths: Mapping[str, T]) -> None:
         self._root: _Node[T] = _Node()
@@ -39,7 +39,7 @@ class Routes(Generic[T]):
     def find(
         self, raw_path: str, fits: Callable[[T], bool] = lambda _: True
     ) -> tuple[T, dict[str, str]] | None:
-        """What the path leads to that fits, and the names in it; None when there is nothing, or it cannot be read."""
+        """The value of the first matching route that `fits`, and its path parameters; None if there is none."""
         if not raw_path.startswith("/"):
             return None
         return _find(self._root, raw_path[1:].split("/"), 0, fits)

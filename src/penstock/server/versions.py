@@ -1,4 +1,4 @@
-"""Protocol versions: which we speak, and what a caller who speaks another is told."""
+"""Protocol versions: which are supported, and the errors for others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSIONS: Final = {Plane.CONTROL: CONTROL_VERSION, Plane.WORKER: WORKER_VERSION}
 
 
 def check_version(plane: Plane, headers: Mapping[str, str], *, required: bool = True) -> None:
-    """Raise unless the request names a version that we serve, or names none where none is required."""
+    """Raise if the request's version is unsupported, or missing although `required`."""
     name = HEADERS[plane]
     value = headers.get(name.lower(), "").strip()
     if not value and not required:
@@ -39,7 +39,9 @@ def check_version(plane: Plane, headers: Mapping[str, str], *, required: bool = 
         if plane is Plane.CONTROL
         else Reason.UNSUPPORTED_PROTOCOL_VERSION
     )
-    raise InvalidInput(unknown, f"{name}: {value[:40]!r} is not served here.", **_details(plane, value[:40]))
+    raise InvalidInput(
+        unknown, f"{name}: {value[:40]!r} is not supported by this server.", **_details(plane, value[:40])
+    )
 
 
 def _is_served(plane: Plane, value: str) -> bool:

@@ -1,1 +1,1 @@
-"""The truth: three stores, one contract."""
+"""The stores: SQLite, PostgreSQL and memory, behind one contract (`penstock.ports.store`)."""

@@ -1,4 +1,4 @@
-"""An archive in a directory: one gzip file a run, named by its checksum, whole or not there at all."""
+"""An archive in a directory: one gzip file per run, named by its checksum and written atomically."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from penstock.stores import private_files
 from penstock.wire.operations.history_export import BundleWriter
 
 AT_ONCE: Final = 4
-"""Exports that are written at one moment."""
+"""Most exports that are written concurrently."""
 _SUFFIX: Final = ".json.gz"
 _OPEN: Final = ".part"
 
 
 class DirectoryArchive:
-    """Files are `namespace/day of close/run id.checksum.json.gz`; half a file never has that name."""
+    """Writes `namespace/day of close/run id.checksum.json.gz`; an incomplete file has another name."""
 
     def __init__(self, root: Path, key: str | None = None) -> None:
         self._root = root
@@ -68,7 +68,7 @@ class DirectoryArchive:
 
 
 def check(root: Path) -> None:
-    """Make the directory, and raise `OSError` when nothing can be written into it."""
+    """Create the directory; raises `OSError` if it is not writable."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     probe = root / f".penstock-{os.getpid()}"
     probe.write_bytes(b"")
@@ -76,7 +76,7 @@ def check(root: Path) -> None:
 
 
 def _safe(name: str) -> str:
-    """The name of a namespace as that of one folder, never of the one above."""
+    """The name of a namespace as a folder name that cannot refer to a parent directory."""
     return "%2E" + name[1:] if name.startswith(".") else name
 
 
@@ -91,7 +91,7 @@ def _add(file: gzip.GzipFile, writer: BundleWriter, page: Sequence[RecordedEvent
 
 
 def _settle(started: Path, named: Path, root: Path) -> None:
-    """Bring the file to the disk, then give it its name, then bring that to the disk."""
+    """Sync the file, rename it, then sync the directories."""
     _sync(started)
     started.replace(named)
     for left in named.parent.glob(f"{named.name.partition('.')[0]}.*{_OPEN}"):
@@ -121,6 +121,6 @@ def _cannot(error: OSError) -> Unavailable:
     return Unavailable(
         Reason.ARCHIVE_UNAVAILABLE,
         f"The archive cannot be written ({error.strerror or type(error).__name__}). Nothing was deleted: "
-        "make room or give the server its directory back, and it goes on by itself.",
+        "free space or restore the directory; the server then continues by itself.",
         outcome="none",
     )

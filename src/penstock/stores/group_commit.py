@@ -1,4 +1,37 @@
-"""What every store does alike with an operation: a job, its outcome, and the moments around a commit."""
+"""Group commit: what both databases share about running many operations in one transaction.
+
+Theory of operation
+-------------------
+A commit costs an fsync (SQLite) or a round trip with a WAL flush (PostgreSQL), whatever it contains. Operations that
+arrive while a commit is under way are therefore queued, and the next transaction runs all of them: throughput grows
+with load while the latency of a single caller stays at about two commits. This is group commit as databases do it for
+their own log (DeWitt et al. 1984; `commit_delay` in PostgreSQL), one level higher: the members of a group also share
+statements, because equal statements of many operations are sent as one.
+
+An operation is a coroutine over `Tx`. It never performs I/O itself. It yields `Fetch` values, which the store that
+drives it answers, and records writes in its `Session`; the store applies them after the coroutine has returned. So an
+operation that raises has usually changed nothing, and is simply left out of its group. The exceptions are statements
+that change rows when they are fetched (reservations, sequences). A failure after one of them is a `DirtyFailure`: the
+group is rolled back and runs again, without that operation (PostgreSQL) or with a savepoint per operation (SQLite).
+
+Invariants:
+- A caller is answered only after the commit of its group, and with its own result or error.
+- Operations with the same key take effect in the order in which they were submitted. SQLite runs operations one by
+  one; PostgreSQL admits one operation per key to a group.
+- Topics are notified after the commit, and only for operations that succeeded.
+- A group that fails as a whole reports the outcome to every caller: `none` if nothing can have been committed,
+  `unknown` if the connection broke after COMMIT was sent.
+- Writes are applied in one order on every server (`ordered_writes`), so that row locks cannot deadlock.
+
+An operation may be run several times before it commits. It must not have side effects outside its `Tx`, and
+`QueuedOperation.begin_again` discards the results of an earlier run.
+
+Rejected:
+- One transaction per operation: the fsync or the round trip of each commit then bounds the throughput of the store.
+- Savepoints around every operation: two statements more for each, for failures that are rare.
+- A background flush with acknowledgement before the commit: callers would be answered for work that a crash loses.
+- Groups that span connections on PostgreSQL (two-phase commit): operations are assigned to connections by key instead.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +50,11 @@ from penstock.stores.sql.immutable_cache import ImmutableCache
 from penstock.stores.sql.session import Session
 
 T = TypeVar("T")
-_NOTHING = ImmutableCache()
-"""What an operation has learned before it has ended."""
+_NOTHING_CACHED = ImmutableCache()
 
 
 class CommitPoint(StrEnum):
-    """Where a crash test may strike."""
+    """The points around a commit at which fault tests interrupt the process."""
 
     BEFORE_COMMIT = "before_commit"
     AFTER_COMMIT = "after_commit"
@@ -32,18 +64,23 @@ CommitHook = Callable[[CommitPoint], None]
 
 
 def no_hook(_: CommitPoint) -> None:
-    """What production does around a commit: nothing."""
+    """The hook of production: does nothing."""
+
+
+class DirtyFailure(Exception):
+    """An operation failed after it had changed rows, so its group must be rolled back and run again."""
 
 
 REFUSES_FOR_S = 10.0
-"""How long after the last write that was refused for want of room a store counts as one that takes no writes."""
+"""How long after a write was refused for lack of space the store reports that it refuses writes."""
 
 
 class WriteHealth:
-    """Remembers whether writes were refused a moment ago because the disk is full, or fails.
+    """Remembers whether writes were refused recently because the disk is full or failing.
 
-    A small write may still find room where a large one does not, so one that succeeds proves nothing. The store counts
-    as refusing until a while after the last refusal; then requests are taken again, and the next refusal renews it.
+    A small write may still succeed where a large one does not, so a success proves nothing. The store counts as
+    refusing until `REFUSES_FOR_S` after the last refusal; then requests are accepted again, and the next refusal
+    renews it.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -52,18 +89,17 @@ class WriteHealth:
         self._refused_at = 0.0
 
     def refused(self, reason: Reason) -> None:
-        """A write was refused."""
         self._reason, self._refused_at = reason, self._monotonic()
 
     @property
     def refusal(self) -> Reason | None:
-        """Why writes are refused now, as far as it is known."""
+        """The reason of a recent refusal; None if there was none."""
         return self._reason if self._monotonic() - self._refused_at < REFUSES_FOR_S else None
 
 
 @dataclass(slots=True)
 class QueuedOperation:
-    """One operation on its way through the store, and the future of the caller who waits for it."""
+    """An operation that waits for its group, and the future of its caller."""
 
     operation: Callable[[Tx], Coroutine[Any, Any, Any]]
     key: str
@@ -71,22 +107,28 @@ class QueuedOperation:
     result: Any = None
     error: BaseException | None = None
     topics: Mapping[Topic, None] = field(default_factory=dict)
-    cacheable: ImmutableCache = _NOTHING
-    acted: bool = False
-    """Whether it has reserved something before its end."""
+    cacheable: ImmutableCache = _NOTHING_CACHED
+    is_dirty: bool = False
+    """Whether it has changed rows before its end, so that a failure is a `DirtyFailure`."""
     deferred: bool = False
-    """Whether it met another operation's lock and must run in a later group."""
+    """Whether it met a lock of another operation of its group and must run in a later group."""
+
+    @property
+    def must_run_again(self) -> bool:
+        """Whether it was deferred, and has not failed since."""
+        return self.deferred and self.error is None
 
     def begin_again(self) -> None:
-        self.result, self.error, self.topics, self.cacheable = None, None, {}, _NOTHING
-        self.acted = self.deferred = False
+        """Discard the outcome of an earlier run."""
+        self.result, self.error, self.topics, self.cacheable = None, None, {}, _NOTHING_CACHED
+        self.is_dirty = self.deferred = False
 
     def ended(self, session: Session) -> None:
-        """The operation has ended well: keep what is to be told once it is committed."""
+        """Keep what takes effect after the commit."""
         self.topics, self.cacheable = session.topics, session.cacheable
 
     def answer(self) -> None:
-        """Tell the caller; one who has gone away is not told."""
+        """Resolve the caller's future, unless the caller has cancelled it."""
         if self.future.done():
             return
         if self.error is not None:
@@ -96,17 +138,17 @@ class QueuedOperation:
 
 
 class BatchResult:
-    """The outcomes of several operations of one caller, who is told of all when the last of them is there."""
+    """Collects the outcomes of the operations of one caller; its future resolves with the last of them."""
 
     def __init__(self, future: asyncio.Future[list[Any]], size: int) -> None:
         self.future = future
-        self._outcomes: list[Any] = [_NOT_YET] * size
+        self._outcomes: list[Any] = [_PENDING] * size
         self._open = size
         if not size:
             future.set_result([])
 
     def note(self, place: int, outcome: object) -> None:
-        if self._outcomes[place] is not _NOT_YET:
+        if self._outcomes[place] is not _PENDING:
             return
         self._outcomes[place] = outcome
         self._open -= 1
@@ -114,18 +156,17 @@ class BatchResult:
             self.future.set_result(self._outcomes)
 
 
-_NOT_YET = object()
+_PENDING = object()
 
 
 @dataclass(slots=True, kw_only=True)
 class BatchedOperation(QueuedOperation):
-    """One of several operations of one caller."""
+    """One of several operations that a caller submitted together."""
 
     batch: BatchResult
     place: int
 
     def answer(self) -> None:
-        """Note the outcome; the caller is told with the last one."""
         self.batch.note(self.place, self.result if self.error is None else _for_one_caller(self.error))
 
 
@@ -134,10 +175,10 @@ def queued_operation(operation: Operation[T], key: str, future: asyncio.Future[T
 
 
 def queued_operations(
-    asked: Sequence[Transaction[T]], future: asyncio.Future[list[T | Exception]]
+    transactions: Sequence[Transaction[T]], future: asyncio.Future[list[T | Exception]]
 ) -> list[QueuedOperation]:
-    """A job for each operation; the future holds the outcomes of all, once they are there."""
-    batch = BatchResult(future, len(asked))
+    """The operations of one batch; the future resolves with the outcomes of all, in their order."""
+    batch = BatchResult(future, len(transactions))
     return [
         BatchedOperation(
             cast("Callable[[Tx], Coroutine[Any, Any, T]]", each.operation),
@@ -146,24 +187,24 @@ def queued_operations(
             batch=batch,
             place=place,
         )
-        for place, each in enumerate(asked)
+        for place, each in enumerate(transactions)
     ]
 
 
 def _for_one_caller(error: BaseException) -> BaseException:
-    """Several may be refused for one cause; what is added for one of them must not reach the others."""
+    """A copy of an error that several callers share, so that details added for one do not reach the others."""
     return error.with_details() if isinstance(error, PenstockError) else error
 
 
 class ReadOnlySession(Session):
-    """A session whose operation may ask but not record."""
+    """A session whose operation may fetch but not record."""
 
     def record(self, name: str, *values: Any) -> None:
         raise RuntimeError(f"a read tried to record {name!r}: use transact")
 
 
 def ordered_writes(sessions: list[Session]) -> list[tuple[Statement, list[tuple[Any, ...]]]]:
-    """All writes of some sessions, equal statements together, in the one order that every node keeps."""
+    """All writes of some sessions, grouped by statement, in the order that every server keeps."""
     merged: dict[Statement, list[tuple[Any, ...]]] = {}
     for session in sessions:
         for statement, rows in session.writes.items():

@@ -21,7 +21,7 @@ log = structlog.get_logger("penstock.store")
 
 
 def create(path: Path) -> None:
-    """Create an empty file with mode 0600 where there is none; close one that exists to group and others.
+    """Create an empty file with mode 0600 if there is none; restrict an existing one to its owner.
 
     A symbolic link that leads to no file yet is followed, as SQLite follows it. Where no file can be created, the
     program that opens it next reports why.
@@ -32,7 +32,7 @@ def create(path: Path) -> None:
 
 
 def restrict(path: Path) -> None:
-    """Take the permissions of group and others away from a regular file, if it has any, and log that."""
+    """Remove the permissions of group and others from a regular file, and log that."""
     try:
         found = path.stat()
         mode = stat.S_IMODE(found.st_mode)

@@ -1,6 +1,6 @@
-"""Penstock for tests: a whole server in the test's own process, where thirty days pass in a moment.
+"""Test support: a whole server in the test's process, with time skipping.
 
-The names below are loaded when they are used, so that the pytest plugin costs nothing to those who do not ask for it.
+Names are imported lazily, so that the pytest plugin costs nothing unless it is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What time brings in a server whose clock stands still: when the next thing is due, and having it happen."""
+"""What becomes due in a server whose clock stands still: when, and making it happen."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from penstock.ports.wakeups import queue_topic
 FOR_EVER_MS = 1 << 60
 AT_ONCE = 256
 RECHECK_MS = 1000
-"""How long a task that a limit holds waits until it is looked at again."""
+"""Interval at which tasks held by a limit are checked again."""
 HELD_MS_MAX = 3_600_000
-"""How long time is moved for nothing but tasks that limits hold."""
+"""How long time is advanced for nothing but tasks held by limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActivityAttempt:
-    """One attempt of an activity, by what proves its lease."""
+    """One attempt of an activity, identified by its lease."""
 
     task_id: str
     token: str
 
 
 class DueEvents:
-    """The due moments of one server, beside those of its clock's own alarms."""
+    """The due times of one server, in addition to those of its clock's alarms."""
 
     def __init__(self, ctx: EngineContext) -> None:
         self._ctx = ctx
-        self._letters = pending_outbox(ctx)
+        self._outbox = pending_outbox(ctx)
         self._duties = (due_timers(ctx), due_tasks(ctx), overdue_runs(ctx))
         self._held_ms = 0
         """How long nothing but limits was waited for."""
 
     async def deliver(self) -> bool:
-        """Deliver letters between runs; whether there were any."""
-        return await self._letters.sweep() > 0
+        """Deliver outbox messages between runs. Returns whether there were any."""
+        return await self._outbox.sweep() > 0
 
     async def is_working(self, asleep: Collection[ActivityAttempt]) -> bool:
-        """Whether somebody is at a task, except for activities that sleep by the clock themselves."""
+        """Whether a task is running, except for activities that sleep by this clock."""
 
         async def operation(tx: Tx) -> bool:
             for task_id in await tx.tasks.expired(FOR_EVER_MS, AT_ONCE + len(asleep)):
@@ -60,7 +60,7 @@ class DueEvents:
         return await self._ctx.store.read(operation)
 
     async def next_due_ms(self) -> int | None:
-        """When the next thing is due; None: never."""
+        """Return when something is next due; None for never."""
 
         async def operation(tx: Tx) -> int | None:
             found = [await tx.timers.next_due_at_ms(), await tx.tasks.next_due_at_ms()]
@@ -81,8 +81,8 @@ class DueEvents:
 
         return await self._ctx.store.read(operation)
 
-    async def keep_company(self) -> None:
-        """Workers are still there after time has passed, and hold what they held: they would have said so."""
+    async def keep_alive(self) -> None:
+        """Keep workers and leases alive after a skip, as their heartbeats would have."""
         leases = self._ctx.settings.leases
 
         async def operation(tx: Tx) -> None:
@@ -99,7 +99,7 @@ class DueEvents:
         await self._ctx.store.transact(operation, key="testing")
 
     async def fire_due(self) -> None:
-        """Have everything happen that is due now."""
+        """Run everything that is due now."""
         for duty in self._duties:
             while await duty.sweep():
                 pass
@@ -116,7 +116,7 @@ class DueEvents:
         return await self._ctx.store.read(operation)
 
     async def _recheck_held(self) -> None:
-        """Have polls look whether the limits that were in their way are open now."""
+        """Let polls check whether the limits that blocked them are open now."""
 
         async def operation(tx: Tx) -> list[str]:
             return [
@@ -129,7 +129,7 @@ class DueEvents:
 
 
 async def _any_held(tx: Tx) -> bool:
-    """Whether a task waits though a worker is there that could run it: while all is at rest, a limit holds it."""
+    """Whether a task waits although a worker could run it: while everything is idle, a limit holds it."""
     for namespace in await tx.namespaces.list():
         for worker in await tx.workers.list(namespace.name, None):
             if await _waits_for(tx, namespace, worker):

@@ -1,4 +1,4 @@
-"""Where a test runs workflows: an in-process server whose time is skipped, a real one, or one that is there already."""
+"""Test environments: an in-process server with time skipping, a real server process, or an existing server."""
 
 from __future__ import annotations
 
@@ -37,10 +37,14 @@ SETTINGS = {"DW_AUTH_DRIVER": "none", "DW_DATABASE_URL": "memory://", "DW_HISTOR
 
 
 class WorkflowEnvironment:
-    """A client, and the time by which its server goes. As `async with` it is shut down at the end."""
+    """A client, and the time of its server. As an async context manager it is shut down at the end."""
 
     def __init__(self, client: Client) -> None:
-        """Most callers want one of `start_time_skipping`, `start_local` and `from_client`."""
+        """Create an environment with `start_time_skipping`, `start_local` or `from_client` instead.
+
+        Args:
+            client: the client of the environment.
+        """
         self._client = client
 
     @staticmethod
@@ -55,15 +59,21 @@ class WorkflowEnvironment:
         skips_max: int = 10_000,
         dispatch: Dispatch | None = None,
     ) -> WorkflowEnvironment:
-        """A whole server in this process, with nothing on disk and no socket, whose time is skipped.
+        """Start a server in this process, without disk and sockets, with time skipping.
 
-        The clock stands still. While somebody waits for a result, or `sleep` runs, and nothing else does, it goes to
-        the next moment at which something is due. `start_time` is what it says at first: now, unless said otherwise.
-        `settings` are those of the server, such as `{"DW_WORKFLOW_TASK_TIMEOUT": "10"}`. `dispatch` is the dispatch
-        configuration of the client, and with it of the workers that are made with it.
+        The clock stands still. While a result is awaited or `sleep` runs, and nothing else does, it advances to the
+        next time at which something is due.
 
-        A wait for which nothing is due fails with `NothingWillHappenError`, after `patience` of real time in which
-        nobody did anything. One for which time was skipped more often than `skips_max` fails with `TooManySkipsError`.
+        Args:
+            start_time: initial time of the clock; None is now.
+            namespace: namespace of the client.
+            data_converter: converter of the client.
+            interceptors: interceptors of the client, outermost first.
+            settings: settings of the server, such as `{"DW_WORKFLOW_TASK_TIMEOUT": "10"}`.
+            patience: real time without any activity after which a wait for which nothing is due fails with
+                `NothingWillHappenError`.
+            skips_max: number of skips for one wait after which it fails with `TooManySkipsError`.
+            dispatch: dispatch configuration of the client, and of workers created with it.
         """
         return await _TimeSkipping.start(
             start_time=start_time,
@@ -87,7 +97,15 @@ class WorkflowEnvironment:
         settings: Mapping[str, str] | None = None,
         dispatch: Dispatch | None = None,
     ) -> WorkflowEnvironment:
-        """A server process of its own on SQLite in a temporary directory, in real time, gone at the end."""
+        """Start a server process on SQLite in a temporary directory, in real time. It is removed at the end.
+
+        Args:
+            namespace: namespace of the client.
+            data_converter: converter of the client.
+            interceptors: interceptors of the client, outermost first.
+            settings: settings of the server, such as `{"DW_WORKFLOW_TASK_TIMEOUT": "10"}`.
+            dispatch: dispatch configuration of the client, and of workers created with it.
+        """
         server = await LocalServer.start({"DW_DEFAULT_NAMESPACE": namespace} | dict(settings or {}))
         try:
             client = await Client.connect(
@@ -105,12 +123,16 @@ class WorkflowEnvironment:
 
     @staticmethod
     def from_client(client: Client) -> WorkflowEnvironment:
-        """The server that a client is connected to, in real time. Neither is ended at the end."""
+        """Use the server that a client is connected to, in real time. Neither is shut down at the end.
+
+        Args:
+            client: a connected client.
+        """
         return WorkflowEnvironment(client)
 
     @property
     def client(self) -> Client:
-        """What workflows are started with, and workers are made with."""
+        """The client for starting workflows and creating workers."""
         return self._client
 
     @property
@@ -118,23 +140,26 @@ class WorkflowEnvironment:
         return False
 
     def now(self) -> datetime:
-        """The time of the server, in UTC."""
+        """Return the time of the server in UTC."""
         return datetime.now(UTC)
 
     async def sleep(self, duration: timedelta | float) -> None:
-        """Let time pass: so long, or so many seconds. What becomes due in it happens before this returns.
+        """Let time pass. Everything that becomes due meanwhile happens before this returns.
 
-        In an activity it is how the activity takes its time.
+        In an activity, this is how the activity takes its time.
+
+        Args:
+            duration: a timedelta, or seconds.
         """
         await asyncio.sleep(_span(duration).total_seconds())
 
     @contextlib.contextmanager
     def auto_time_skipping_disabled(self) -> Iterator[None]:
-        """Waiting for a result skips no time, as long as the block lasts; `sleep` does."""
+        """Do not skip time for awaited results while the block runs; `sleep` still does."""
         yield
 
     async def shutdown(self) -> None:
-        """End what was started for this environment."""
+        """Shut down what was started for this environment."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -156,7 +181,7 @@ class _Local(WorkflowEnvironment):
 
 
 class _TimeSkipping(WorkflowEnvironment):
-    """The server, and who moves its clock."""
+    """An in-process server and the task that advances its clock."""
 
     def __init__(self, client: Client, clock: SkippableClock, skipper: TimeSkipper) -> None:
         super().__init__(client)
@@ -228,12 +253,12 @@ class _TimeSkipping(WorkflowEnvironment):
 
 
 def _duties(ctx: EngineContext) -> list[Sweeper[Any]]:
-    """What a server does by itself, whatever the time."""
+    """Return the sweepers that are not driven by time."""
     return [pending_outbox(ctx), expired_queries(ctx), unindexed_runs(ctx)]
 
 
 async def _in_vain(transport: Transport, clock: SkippableClock, wait: ResultWait, skips: int) -> Exception:
-    """The error of a wait whose result will never come, with what the server says of it."""
+    """Return the error of a wait whose result will never come, with the server's explanation."""
     noun, name = wait.path.split("/")[1:3]
     try:
         summary = (await transport.control("GET", f"/{noun}/{name}/why", idempotent=True))["summary"]
@@ -243,12 +268,11 @@ async def _in_vain(transport: Transport, clock: SkippableClock, wait: ResultWait
     now = clock.now().isoformat(sep=" ", timespec="seconds")
     if skips:
         return TooManySkipsError(
-            f"Time was skipped {skips} times, and {what} goes on for ever. {summary} It is {now} for it. "
-            "Is something tried again and again? Give it RetryPolicy(maximum_attempts=…), or allow more skips_max."
+            f"Time was skipped {skips} times, and {what} has not ended. {summary} The time there is {now}. Is "
+            "something retried without limit? Use RetryPolicy(maximum_attempts=…), or raise skips_max."
         )
     return NothingWillHappenError(
-        f"Nothing will happen any more, and somebody waits for {what}. {summary} It is {now} for it, and nothing "
-        "runs or is due later."
+        f"A result of {what} is awaited, but nothing is running or due. {summary} The time there is {now}."
     )
 
 

@@ -1,17 +1,17 @@
-"""What a test is told when it waits in vain."""
+"""Errors for tests that wait in vain."""
 
 from __future__ import annotations
 
 
 class NothingWillHappenError(Exception):
-    """Somebody waits for a result, but nothing runs and nothing is due: it would never come.
+    """A result is awaited, but nothing is running and nothing is due: it would never come.
 
-    The message says what the workflow waits for. Signal it, start the worker that is missing, or wait for less.
+    The message says what the workflow waits for. Send a signal, start the missing worker, or wait for less.
     """
 
 
 class TooManySkipsError(NothingWillHappenError):
-    """Time was skipped very often for one wait, and the result did not come: something repeats itself for ever.
+    """Time was skipped very often for one wait without a result: something repeats forever.
 
-    The message says what the workflow waits for. An activity that fails needs `RetryPolicy(maximum_attempts=…)`.
+    The message says what the workflow waits for. An activity that fails needs `RetryPolicy(maximum_attempts=...)`.
     """

@@ -1,4 +1,4 @@
-"""A server process of a test's own, on loopback, with its data in a directory that goes with it."""
+"""A server process for tests, on loopback, with its data in a temporary directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECHECK_SECONDS = 0.05
 
 
 class LocalServer:
-    """Started, and answering."""
+    """A server process that is ready for requests."""
 
     def __init__(self, process: asyncio.subprocess.Process, folder: Path, url: str, token: str) -> None:
         self._process, self._folder = process, folder
@@ -30,7 +30,7 @@ class LocalServer:
 
     @classmethod
     async def start(cls, settings: Mapping[str, str]) -> LocalServer:
-        """Start one and wait until it answers. One that ends instead is an error with its log."""
+        """Start a server and wait until it answers. If it exits instead, raise an error with its log."""
         folder = Path(tempfile.mkdtemp(prefix="penstock-test-"))
         port, token = _free_port(), secrets.token_urlsafe(32)
         try:
@@ -55,7 +55,7 @@ class LocalServer:
         return server
 
     async def stop(self) -> None:
-        """End it and remove what it kept; one that does not end is killed."""
+        """Stop the server and remove its data. If it does not exit, it is killed."""
         if self._process.returncode is None:
             self._process.terminate()
             try:
@@ -66,17 +66,17 @@ class LocalServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _answers(self) -> None:
-        transport = HttpTransport(self.url, token=self.token, patience=RequestRetries(seconds=0))
+        transport = HttpTransport(self.url, token=self.token, retries=RequestRetries(seconds=0))
         ends_at = asyncio.get_running_loop().time() + START_SECONDS
         try:
             while True:
                 if self._process.returncode is not None:
-                    raise RuntimeError(f"The test's server ended by itself. Its log says:\n{self._log()}")
+                    raise RuntimeError(f"The test's server exited. Its log:\n{self._log()}")
                 with contextlib.suppress(Unreachable):
                     await transport.control("GET", "/health", idempotent=True)
                     return
                 if asyncio.get_running_loop().time() > ends_at:
-                    raise RuntimeError(f"The test's server does not answer. Its log says:\n{self._log()}")
+                    raise RuntimeError(f"The test's server does not answer. Its log:\n{self._log()}")
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._process.wait(), RECHECK_SECONDS)
         finally:
@@ -87,7 +87,7 @@ class LocalServer:
 
 
 def _environment(folder: Path, port: int, token: str) -> dict[str, str]:
-    """That of this process, without what it says of other servers."""
+    """Return the environment of this process without settings of other servers."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DW_")}
     return kept | {
         "DW_HOST": "127.0.0.1",

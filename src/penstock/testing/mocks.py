@@ -1,4 +1,4 @@
-"""Activities that a test stands in for: of the same name and shape, with an answer of the test's own."""
+"""Mocked activities: with the name and signature of the original, and a result of the test's choice."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _UNSET: Any = object()
 
 
 class MockedActivity(Protocol[P, ReturnT_co]):
-    """An activity for `Worker(activities=[…])` that remembers how it was called."""
+    """An activity for `Worker(activities=[...])` that records its calls."""
 
     calls: list[tuple[Any, ...]]
-    """The arguments of each call, in order; a call that is tried again is there again."""
+    """The arguments of each call in order, including retries."""
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> ReturnT_co: ...
 
@@ -41,17 +41,22 @@ def mocked(
     side_effect: Callable[P, Awaitable[T]] | Callable[P, T] | BaseException | type[BaseException],
 ) -> MockedActivity[P, T]: ...
 def mocked(activity: Any, *, returns: Any = _UNSET, side_effect: Any = _UNSET) -> Any:
-    """Stand in for an activity: answer with `returns`, or with what `side_effect` returns or raises.
+    """Mock an activity.
 
-    `side_effect` is a function of the activity's arguments, async or not, or an error to raise. The stand-in runs in
-    the event loop whatever the activity does, so that it may `await env.sleep(…)`.
+    The mock runs in the event loop, whatever the activity runs in, so that it may `await env.sleep(...)`.
+
+    Args:
+        activity: the activity to replace.
+        returns: the result of each call.
+        side_effect: a function of the activity's arguments, sync or async, whose result is returned, or an error to
+            raise.
     """
     definition = ActivityDefinition.must_be(activity)
     if (returns is _UNSET) == (side_effect is _UNSET):
-        raise TypeError(f"Say what the mock of {definition.told} does: either returns= or side_effect=")
+        raise TypeError(f"The mock of {definition.label} needs either returns= or side_effect=")
     if side_effect is not _UNSET and not callable(side_effect) and not isinstance(side_effect, BaseException):
         raise TypeError(
-            f"side_effect is a function or an error, not {type(side_effect).__name__}; for a value say returns="
+            f"side_effect is a function or an error, not {type(side_effect).__name__}; for a value use returns="
         )
     calls: list[tuple[Any, ...]] = []
 
@@ -65,7 +70,7 @@ def mocked(activity: Any, *, returns: Any = _UNSET, side_effect: Any = _UNSET) -
     mock.__doc__ = inspect.getdoc(definition.fn)
     mock.__signature__ = shape
     mock.__annotations__ = _annotations(definition)
-    told = ActivityMark(
+    given = ActivityMark(
         definition.name,
         definition.dynamic,
         None,
@@ -75,7 +80,7 @@ def mocked(activity: Any, *, returns: Any = _UNSET, side_effect: Any = _UNSET) -
         definition.pack,
         definition.defaults,
     )
-    setattr(mock, MARK, told)
+    setattr(mock, MARK, given)
     mock.calls = calls
     return cast(MockedActivity[..., Any], mock)
 
@@ -92,17 +97,17 @@ def _is_error(side_effect: Any) -> bool:
 
 
 def _shape(definition: ActivityDefinition) -> inspect.Signature:
-    """The parameters as callers see them: without the object of a method."""
+    """Return the signature as callers see it: without the instance of a method."""
     own = inspect.signature(definition.fn)
     return own.replace(parameters=[own.parameters[name] for name in definition.parameters])
 
 
 def _annotations(definition: ActivityDefinition) -> dict[str, Any]:
     hints = dict(zip(definition.parameters, definition.arg_types, strict=True))
-    told = {name: hint for name, hint in hints.items() if hint is not None}
-    return told | ({} if definition.ret_type is None else {"return": definition.ret_type})
+    given = {name: hint for name, hint in hints.items() if hint is not None}
+    return given | ({} if definition.ret_type is None else {"return": definition.ret_type})
 
 
 def _bound(shape: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The arguments in their order, also those that were given by name."""
+    """Return the arguments in order, including those given by name."""
     return shape.bind(*args, **kwargs).args

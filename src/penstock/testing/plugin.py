@@ -1,6 +1,6 @@
-"""The pytest plugin: `penstock_env` and `penstock_client` for tests that are async.
+"""The pytest plugin: fixtures `penstock_env` and `penstock_client` for async tests.
 
-It is loaded by every pytest of the environment in which Penstock is installed, so that it loads nothing else itself.
+Every pytest in an environment with Penstock installed loads it, so it imports nothing else itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ try:
 except ImportError:
 
     def _fixture(made: Callable[..., Any]) -> Any:
-        """Without pytest-asyncio nobody awaits a fixture: say so to the test that asks for one."""
+        """Fail tests that use an async fixture without pytest-asyncio, and say why."""
 
         def missing() -> None:
             pytest.fail(
@@ -34,7 +34,7 @@ except ImportError:
 
 @_fixture
 async def penstock_env() -> AsyncIterator[WorkflowEnvironment]:
-    """A server of the test's own, in process, whose time is skipped."""
+    """An in-process server with time skipping, for one test."""
     from penstock.testing.environment import WorkflowEnvironment
 
     async with await WorkflowEnvironment.start_time_skipping() as env:

@@ -1,4 +1,4 @@
-"""What is under way between clients, workers and the server of an environment, and who waits for a result."""
+"""Tracks requests between clients, workers and the server of an environment, and awaited results."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from penstock.testing.skippable_clock import release
 
 @dataclass(eq=False, slots=True)
 class ResultWait:
-    """A call that waits for a result: while there is one, time may skip."""
+    """A request that waits for a result. While there is one, time may be skipped."""
 
     path: str
     given_up: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """Fails when the result will never come."""
+    """Fails if the result will never come."""
 
 
 class RequestTracker:
-    """Counts. Polls are not counted: a worker that polls is at rest."""
+    """Counts requests. Polls are not counted: a worker that polls is idle."""
 
     def __init__(self) -> None:
         self.moves = 0
-        """Grows with everything that begins or ends."""
+        """Incremented whenever something begins or ends."""
         self.busy = 0
-        """Calls that are being answered and wait for nobody."""
+        """Requests in progress that do not wait for anything."""
         self.waits: set[ResultWait] = set()
         self._watchers: set[asyncio.Future[None]] = set()
 
     def note_activity(self) -> None:
-        """Something began or ended."""
+        """Record that something began or ended."""
         self.moves += 1
         for each in self._watchers:
             release(each)
 
     async def active_since(self, moves: int, seconds: float) -> bool:
-        """Wait until something begins or ends; False when nothing did for so long."""
+        """Wait until something begins or ends; False if nothing did within `seconds`."""
         if self.moves == moves:
             loop = asyncio.get_running_loop()
             stirred: asyncio.Future[None] = loop.create_future()
@@ -52,7 +52,7 @@ class RequestTracker:
 
     @contextlib.contextmanager
     def call(self) -> Iterator[None]:
-        """A call that holds time still."""
+        """Count a request during which time stands still."""
         self.busy += 1
         self.note_activity()
         try:
@@ -71,7 +71,7 @@ class RequestTracker:
 
     @contextlib.contextmanager
     def wait(self, path: str) -> Iterator[ResultWait]:
-        """A call that waits for a result."""
+        """Count a request that waits for a result."""
         wait = ResultWait(path)
         self.waits.add(wait)
         self.note_activity()

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is moved, and the alarms that are set on it."""
+"""A clock that stands still until it is advanced, and its alarms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MS = timedelta(milliseconds=1)
 
 
 class ClockAlarm:
-    """Rings once, or never if it was cancelled before."""
+    """Fires once, or never if it is cancelled before."""
 
     def __init__(self, at_ms: int, callback: Callable[[], None]) -> None:
         self.at_ms = at_ms
@@ -39,7 +39,7 @@ class ClockAlarm:
 
 
 class SkippableClock:
-    """The time of a server and of the activities that are timed by it."""
+    """The time of a server and of the activities timed by it."""
 
     def __init__(self, start: datetime) -> None:
         self._now_ms = ms_of(start)
@@ -53,26 +53,26 @@ class SkippableClock:
         return _EPOCH + self._now_ms * _MS
 
     def move_to(self, at_ms: int) -> None:
-        """Time never goes back. What became due is rung by `fire_due_alarms`."""
+        """Advance the clock. It never goes back. `fire_due_alarms` then fires what is due."""
         self._now_ms = max(self._now_ms, at_ms)
 
     def at(self, at_ms: int, callback: Callable[[], None]) -> ClockAlarm:
-        """Call when the clock says so, and no sooner."""
+        """Call `callback` when the clock reaches this time."""
         alarm = ClockAlarm(at_ms, callback)
         heapq.heappush(self._alarms, (at_ms, next(self._numbers), alarm))
         return alarm
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> ClockAlarm:
-        """Call after so long by this clock, or by the machine's: whatever comes first.
+        """Call `callback` after this time by this clock or by the real one, whichever comes first.
 
-        It is what activities are timed by. One that takes long without sleeping here is held to its time, too.
+        Activities are timed by it. One that takes long without sleeping on this clock is timed out as well.
         """
         alarm = self.at(self._now_ms + math.ceil(seconds * 1000), callback)
         alarm.besides = asyncio.get_running_loop().call_later(seconds, alarm.ring)
         return alarm
 
     async def sleep(self, seconds: float) -> None:
-        """As `call_later`."""
+        """Sleep, with the same rule as `call_later`."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         alarm = self.call_later(seconds, partial(release, over))
         try:
@@ -86,7 +86,7 @@ class SkippableClock:
         return self._alarms[0][0] if self._alarms else None
 
     def fire_due_alarms(self) -> None:
-        """Ring what is due, in the order of its moments."""
+        """Fire due alarms in order of their times."""
         while (at_ms := self.next_alarm_ms()) is not None and at_ms <= self._now_ms:
             heapq.heappop(self._alarms)[2].ring()
 
@@ -96,6 +96,6 @@ def ms_of(moment: datetime) -> int:
 
 
 def release(over: asyncio.Future[None]) -> None:
-    """Let go whoever waits, unless they have gone already."""
+    """Resolve a waiter, unless it is done already."""
     if not over.done():
         over.set_result(None)

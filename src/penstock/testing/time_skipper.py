@@ -1,4 +1,4 @@
-"""Skipping time: when all is at rest and somebody waits, the clock goes to where something is due."""
+"""Time skipping: when everything is idle and a result is awaited, the clock advances to the next due time."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from penstock.testing.request_tracker import RequestTracker, ResultWait
 from penstock.testing.skippable_clock import SkippableClock, release
 
 IDLE_TURNS = 50
-"""Turns of the event loop in which nothing begins or ends: then nothing is on its way inside of the process."""
+"""Event loop iterations without activity after which nothing is in progress within the process."""
 STALL_SECONDS = 5.0
-"""After so long a test is told what holds its clock."""
+"""Time after which a log line says what holds the clock."""
 log = logging.getLogger("penstock.testing")
 
 Explain = Callable[[ResultWait, int], Awaitable[Exception]]
-"""Makes the error of a wait that is in vain; the number is how often time was skipped for it in vain, or 0."""
+"""Makes the error of a wait in vain. The number is how often time was skipped for it, or 0."""
 
 
 class TimeSkipper:
-    """Moves one clock. Time passes while a result is waited for, or a test sleeps; else it stands still."""
+    """Advances one clock while a result is awaited or a test sleeps. Otherwise time stands still."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class TimeSkipper:
         self._patience_s = patience.total_seconds()
         self._skips_max = skips_max
         self._skips: dict[str, int] = {}
-        """How often time was skipped for each wait that goes on."""
+        """Number of skips for each current wait."""
         self._locks = 0
         self._sleeps: set[asyncio.Future[None]] = set()
         self._sleeping: set[ActivityAttempt] = set()
@@ -48,7 +48,7 @@ class TimeSkipper:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Only sleeps move the clock, as long as the block lasts."""
+        """Advance the clock only for sleeps while the block runs."""
         self._locks += 1
         try:
             yield
@@ -57,7 +57,7 @@ class TimeSkipper:
             self._tracker.note_activity()
 
     async def sleep(self, span: timedelta) -> None:
-        """Have time pass, and what becomes due in it happen."""
+        """Let time pass, and let everything that becomes due happen."""
         with self._alarm(span) as over:
             self._sleeps.add(over)
             self._tracker.note_activity()
@@ -65,10 +65,10 @@ class TimeSkipper:
                 await over
             finally:
                 self._sleeps.discard(over)
-        await self.rest()
+        await self.wait_idle()
 
     async def sleep_in(self, attempt: ActivityAttempt, span: timedelta) -> None:
-        """Have an activity wait by the clock: it does not hold it meanwhile, nor does it move it."""
+        """Let an activity wait by the clock, which neither holds nor advances it."""
         with self._alarm(span) as over:
             self._sleeping.add(attempt)
             self._tracker.note_activity()
@@ -89,28 +89,28 @@ class TimeSkipper:
             alarm.cancel()
 
     async def run(self, explain: Explain) -> None:
-        """Skip for ever."""
+        """Skip time until cancelled."""
         while True:
             moves = self._tracker.moves
             if not self._is_wanted:
                 await self._tracker.active_since(moves, 3600)
                 continue
             try:
-                await self.rest()
+                await self.wait_idle()
                 if self._is_wanted:
                     await self._skip(explain)
             except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
                 raise
-            except BaseException as error:  # also what ends a test from outside, and struck here
+            except BaseException as error:  # also what ends a test from outside and was raised here
                 self._break(error)
 
     @property
     def _is_wanted(self) -> bool:
-        asked = self._tracker.waits if not self._locks else ()
-        return bool(asked) or any(not each.done() for each in self._sleeps)
+        waits = self._tracker.waits if not self._locks else ()
+        return bool(waits) or any(not each.done() for each in self._sleeps)
 
-    async def rest(self) -> None:
-        """Wait until all is at rest: nothing is asked, answered, leased or being delivered."""
+    async def wait_idle(self) -> None:
+        """Wait until everything is idle: no request, task, lease or delivery is in progress."""
         while True:
             moves = self._tracker.moves
             for _ in range(IDLE_TURNS):
@@ -137,7 +137,7 @@ class TimeSkipper:
             await self._give_up(explain, self._skips_max)
             return
         self._clock.move_to(moment)
-        await self._due_events.keep_company()
+        await self._due_events.keep_alive()
         await self._due_events.fire_due()
         self._clock.fire_due_alarms()
 
@@ -153,7 +153,7 @@ class TimeSkipper:
                 self._tracker.waits.discard(wait)
 
     def _break(self, error: BaseException) -> None:
-        """Time cannot pass: tell all who wait for it, so that none waits for ever."""
+        """Fail all waiters, because time can no longer advance."""
         for each in [*self._sleeps, *(wait.given_up for wait in self._tracker.waits)]:
             if not each.done():
                 each.set_exception(error)
@@ -162,7 +162,7 @@ class TimeSkipper:
         if not self._logged_stall:
             self._logged_stall = True
             log.warning(
-                "Time stands still: an activity or a call has been running for %g seconds, and holds the clock. "
-                "An activity that is to take long in a test sleeps by `env.sleep`.",
+                "Time skipping is blocked: an activity or a request has been running for %g seconds. "
+                "To let an activity take long in a test, use `env.sleep` in it.",
                 STALL_SECONDS,
             )

@@ -1,16 +1,16 @@
-"""Requests to a server in the same process: the application is called, and no socket is opened."""
+"""A transport to a server in the same process: it calls the application without a socket."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Unpack
 from urllib.parse import unquote, urlencode
 
 import msgspec
 
-from penstock.sdk.connection.transport import CONTROL_PLANE, WORKER_PLANE, Json
+from penstock.sdk.connection.transport import CONTROL_PLANE, WORKER_PLANE, ControlOptions, Json, WorkOptions
 from penstock.sdk.failures import refusal
 from penstock.server.app import Application
 from penstock.testing.request_tracker import RequestTracker
@@ -20,14 +20,14 @@ Message = MutableMapping[str, Any]
 
 
 class InProcessTransport:
-    """Calls an application. It tells the traffic of each call whether it polls, waits for a result, or neither."""
+    """Calls an ASGI application. It records whether each request polls, waits for a result, or neither."""
 
     def __init__(
-        self, application: Application, traffic: RequestTracker, clock: SkippableClock, *, namespace: str
+        self, application: Application, tracker: RequestTracker, clock: SkippableClock, *, namespace: str
     ) -> None:
-        self._application, self._tracker, self._namespace = application, traffic, namespace
+        self._application, self._tracker, self._namespace = application, tracker, namespace
         self.clock = clock
-        """By which workers time activities."""
+        """The clock by which workers time activities."""
         self._loop = asyncio.get_running_loop()
         self._closed = False
 
@@ -35,42 +35,26 @@ class InProcessTransport:
         return f"InProcessTransport(namespace={self._namespace!r})"
 
     async def control(
-        self,
-        method: str,
-        path: str,
-        body: Json | None = None,
-        *,
-        idempotent: bool,
-        timeout_s: float | None = None,
-        query: Mapping[str, Any] | None = None,
-        idempotency_key: str | None = None,
+        self, method: str, path: str, body: Json | None = None, **options: Unpack[ControlOptions]
     ) -> Json:
         headers = dict([CONTROL_PLANE])
-        if idempotency_key is not None:
-            headers["Idempotency-Key"] = idempotency_key
+        key, query = options.get("idempotency_key"), options.get("query")
+        if key is not None:
+            headers["Idempotency-Key"] = key
         given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
         if not _awaits_result(body, query):
             with self._tracker.call():
-                return await self._ask(method, path, headers, body, given)
+                return await self._request(method, path, headers, body, given)
         return await self._wait(method, path, headers, body, given)
 
-    async def work(
-        self,
-        path: str,
-        body: Json,
-        *,
-        idempotent: bool,
-        timeout_s: float | None = None,
-        method: str = "POST",
-        on_send: Callable[[], None] | None = None,
-        answer_s: float | None = None,
-    ) -> Json:
+    async def work(self, path: str, body: Json, **options: Unpack[WorkOptions]) -> Json:
+        method, on_send = options.get("method", "POST"), options.get("on_send")
         sent = None if method in ("GET", "DELETE") else body
         if on_send is not None:
             on_send()
         around = self._tracker.poll() if path.endswith("/poll") else self._tracker.call()
         with around:
-            return await self._ask(method, path, dict([WORKER_PLANE]), sent, {})
+            return await self._request(method, path, dict([WORKER_PLANE]), sent, {})
 
     async def close(self) -> None:
         self._closed = True
@@ -79,7 +63,7 @@ class InProcessTransport:
         self, method: str, path: str, headers: dict[str, str], body: Json | None, query: Mapping[str, str]
     ) -> Json:
         with self._tracker.wait(path) as wait:
-            asking = asyncio.ensure_future(self._ask(method, path, headers, body, query))
+            asking = asyncio.ensure_future(self._request(method, path, headers, body, query))
             try:
                 either: set[asyncio.Future[Any]] = {asking, wait.given_up}
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -92,16 +76,16 @@ class InProcessTransport:
                     with contextlib.suppress(asyncio.CancelledError, Exception):
                         await asking
 
-    async def _ask(
+    async def _request(
         self, method: str, path: str, headers: dict[str, str], body: Json | None, query: Mapping[str, str]
     ) -> Json:
         self._check()
         content = b"" if body is None else msgspec.json.encode(body)
         status, raw = await self._call(method, f"/api{path}", headers, content, query)
-        answer: Json = msgspec.json.decode(raw)
+        response: Json = msgspec.json.decode(raw)
         if status >= 400:
-            raise refusal(status, answer)
-        return answer
+            raise refusal(status, response)
+        return response
 
     def _check(self) -> None:
         if self._closed:
@@ -115,9 +99,9 @@ class InProcessTransport:
     async def _call(
         self, method: str, path: str, headers: dict[str, str], content: bytes, query: Mapping[str, str]
     ) -> tuple[int, bytes]:
-        told = headers | {"Host": "127.0.0.1", "X-Namespace": self._namespace}
+        sent = headers | {"Host": "127.0.0.1", "X-Namespace": self._namespace}
         if content:
-            told["Content-Type"] = "application/json"
+            sent["Content-Type"] = "application/json"
         scope: Message = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -128,7 +112,7 @@ class InProcessTransport:
             "raw_path": path.encode("ascii"),
             "query_string": urlencode(query).encode("ascii"),
             "root_path": "",
-            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in told.items()],
+            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in sent.items()],
             "client": ("127.0.0.1", 0),
             "server": ("127.0.0.1", 0),
         }
@@ -138,7 +122,7 @@ class InProcessTransport:
 
 
 class _Exchange:
-    """One request and its answer, as an application sees them. The caller never hangs up: it cancels."""
+    """One request and its response as an ASGI application sees them. The caller never disconnects: it cancels."""
 
     def __init__(self, content: bytes) -> None:
         self._content: bytes | None = content
@@ -159,11 +143,11 @@ class _Exchange:
 
 
 def _awaits_result(body: Json | None, query: Mapping[str, Any] | None) -> bool:
-    """Whether a call waits for what time may bring: an end, an answer, the next event."""
-    asked = query or {}
+    """Whether a request waits for something that time may bring: a close, a result, the next event."""
+    parameters = query or {}
     return bool(
-        asked.get("wait_seconds")
-        or asked.get("wait_new_event")
+        parameters.get("wait_seconds")
+        or parameters.get("wait_new_event")
         or (body or {}).get("wait_for") == "completed"
     )
 

@@ -1,1 +1,1 @@
-"""The hints: "look again", carried inside a node and between nodes."""
+"""Wakeups inside a node, and between nodes over PostgreSQL or Redis."""

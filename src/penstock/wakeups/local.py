@@ -1,4 +1,4 @@
-"""Wakeups inside one process: whoever listens is called when a bell rings."""
+"""Wakeups inside one process: subscribers of a topic are called when it is notified."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ _log = structlog.get_logger(__name__)
 
 
 class LocalWakeups:
-    """Rings and listens on the thread of the event loop; it takes no locks."""
+    """Publish and subscribe on the event loop's thread, without locks."""
 
     def __init__(self) -> None:
         self._listeners: dict[Topic, dict[int, Callable[[], None]]] = {}
-        self._beforehand: set[int] = set()
-        """Which of them are told before the commit."""
+        self._before_commit: set[int] = set()
+        """The subscriptions that are called before the commit."""
         self._numbers = itertools.count()
 
     def notify(self, topics: Iterable[Topic], announced: Collection[Topic] = ()) -> None:
-        """Call each listener of these bells once; one that fails is logged and stops no other."""
+        """Call each subscriber of these topics once; an exception is logged and stops no other subscriber."""
         for topic in dict.fromkeys(topics):
             for number in list(self._listeners.get(topic, ())):
-                if topic not in announced or number not in self._beforehand:
+                if topic not in announced or number not in self._before_commit:
                     self._call(topic, number)
 
     def notify_before_commit(self, topics: Iterable[Topic]) -> Collection[Topic]:
-        told: dict[Topic, None] = {}
+        announced: dict[Topic, None] = {}
         for topic in dict.fromkeys(topics):
-            for number in self._beforehand.intersection(self._listeners.get(topic, ())):
+            for number in self._before_commit.intersection(self._listeners.get(topic, ())):
                 self._call(topic, number)
-                told[topic] = None
-        return told
+                announced[topic] = None
+        return announced
 
     def notify_all(self) -> None:
-        """Call everybody: some bell may have rung that nobody here could hear."""
+        """Call every subscriber: notifications may have been lost."""
         self.notify(list(self._listeners))
 
     def listen(
@@ -46,12 +46,12 @@ class LocalWakeups:
         number = next(self._numbers)
         self._listeners.setdefault(topic, {})[number] = callback
         if before_commit:
-            self._beforehand.add(number)
+            self._before_commit.add(number)
 
         def stop() -> None:
             others = self._listeners.get(topic, {})
             others.pop(number, None)
-            self._beforehand.discard(number)
+            self._before_commit.discard(number)
             if not others:
                 self._listeners.pop(topic, None)
 
@@ -59,7 +59,7 @@ class LocalWakeups:
 
     def _call(self, topic: Topic, number: int) -> None:
         callback = self._listeners.get(topic, {}).get(number)
-        if callback is None:  # it stopped listening when a neighbour was called
+        if callback is None:  # unsubscribed by another callback
             return
         try:
             callback()

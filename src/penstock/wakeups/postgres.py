@@ -1,4 +1,4 @@
-"""Wakeups across servers: what another server's commit notified is rung here."""
+"""Wakeups across servers by PostgreSQL LISTEN/NOTIFY."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from penstock.wakeups.local import LocalWakeups
 RECONNECT_S = (0.2, 5.0)
 PROBE_EVERY_S = 5.0
 PROBE_S_MAX = 3.0
-"""How often a silent connection is asked whether it is still there, and how long it may take to answer."""
+"""How often an idle connection is probed, and how long a probe may take."""
 log = structlog.get_logger("penstock.wakeups")
 
 
 class PostgresListener:
-    """Listens on one connection for as long as the server lives.
+    """Listens on one connection for the lifetime of the server.
 
-    A connection that breaks is made anew; what was notified meanwhile is lost, so everybody looks once.
+    A broken connection is replaced. Notifications sent meanwhile are lost, so all subscribers are called once.
     """
 
     def __init__(self, url: str, channel: str, node: str, wakeups: LocalWakeups) -> None:
@@ -52,7 +52,9 @@ class PostgresListener:
                 asyncpg.InterfaceError,
                 asyncpg.InternalClientError,
             ) as error:
-                log.warning("listening failed; trying again", error=type(error).__name__, seconds=pause)
+                log.warning(
+                    "LISTEN connection failed; reconnecting", error=type(error).__name__, seconds=pause
+                )
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, RECONNECT_S[1])
 
@@ -63,7 +65,7 @@ class PostgresListener:
         ended = asyncio.Event()
         connection.add_termination_listener(lambda _: ended.set())
         try:
-            await connection.add_listener(self._channel, self._heard)
+            await connection.add_listener(self._channel, self._on_notification)
             self._wakeups.notify_all()
             while not ended.is_set():
                 await self._check_alive(connection, ended)
@@ -72,13 +74,13 @@ class PostgresListener:
 
     @staticmethod
     async def _check_alive(connection: Any, ended: asyncio.Event) -> None:
-        """Wait for the end, but not blindly: a connection that was cut off silently never reports one."""
+        """Wait for the connection to end, probing it: one that was cut off silently never reports its end."""
         try:
             await asyncio.wait_for(ended.wait(), PROBE_EVERY_S)
         except TimeoutError:
             await connection.execute("SELECT 1", timeout=PROBE_S_MAX)
 
-    def _heard(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
+    def _on_notification(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
         node, *topics = str(payload).split(",")
         if node != self._node:
             self._wakeups.notify(topics)

@@ -1,4 +1,4 @@
-"""Wakeups across servers, over Redis: what one server rings is published, and rung by the others."""
+"""Wakeups across servers by Redis publish/subscribe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.wakeups.local import LocalWakeups
 
 RECONNECT_S = (0.1, 2.0)
 SILENCE_S = 5.0
-"""After this long without a word the connection is asked whether it is still there."""
+"""An idle connection is probed after this time."""
 STEADY_S = 30.0
 TOPICS_PER_MESSAGE = 500
 WAITING_MAX = 10_000
@@ -25,11 +25,11 @@ log = structlog.get_logger("penstock.wakeups")
 
 
 class RedisWakeups:
-    """Rings here at once, and elsewhere as soon as Redis can be reached.
+    """Notifies this node at once, and other nodes as soon as Redis is reachable.
 
-    Bells that cannot be published are kept, each once; too many of them become one that means all. Whoever could
-    not hear rings all bells when it can hear again. So a Redis that is away makes wakeups late, up to the pace at
-    which everybody looks by itself, and loses nothing.
+    Topics that cannot be published are kept, each once; too many of them collapse into one that stands for all. A node
+    that reconnects notifies all its subscribers. So an outage of Redis delays wakeups, by at most the interval at which
+    subscribers poll anyway, and loses none.
     """
 
     def __init__(self, client: Redis, channel: str, node: str, local: LocalWakeups) -> None:
@@ -42,9 +42,9 @@ class RedisWakeups:
         self._tasks: list[asyncio.Task[None]] = []
 
     def notify(self, topics: Iterable[Topic], announced: Collection[Topic] = ()) -> None:
-        rung = dict.fromkeys(topics)
-        self._local.notify(rung, announced)
-        self._waiting |= rung
+        notified = dict.fromkeys(topics)
+        self._local.notify(notified, announced)
+        self._waiting |= notified
         if len(self._waiting) > WAITING_MAX:
             self._waiting = {EVERY_TOPIC: None}
         self._arrived.set()
@@ -59,8 +59,8 @@ class RedisWakeups:
 
     def start(self) -> None:
         self._tasks = [
-            asyncio.create_task(_forever("hearing", self._hear), name="penstock-redis-hear"),
-            asyncio.create_task(_forever("ringing", self._publish), name="penstock-redis-ring"),
+            asyncio.create_task(_forever("subscribe", self._receive), name="penstock-redis-subscribe"),
+            asyncio.create_task(_forever("publish", self._publish), name="penstock-redis-publish"),
         ]
 
     async def close(self) -> None:
@@ -70,30 +70,30 @@ class RedisWakeups:
             await asyncio.wait(open_, timeout=RECONNECT_S[0])
 
     async def _publish(self) -> None:
-        """Publish what waits, then wait for more. What was not sent waits on."""
+        """Publish pending topics, then wait for more. Topics that were not sent stay pending."""
         while True:
             while self._waiting:
-                some = list(self._waiting)[:TOPICS_PER_MESSAGE]
-                self._waiting = {topic: None for topic in self._waiting if topic not in some}
+                batch = list(self._waiting)[:TOPICS_PER_MESSAGE]
+                self._waiting = {topic: None for topic in self._waiting if topic not in batch}
                 try:
-                    await self._client.publish(self._channel, ",".join((self._node, *some)))
+                    await self._client.publish(self._channel, ",".join((self._node, *batch)))
                 except BaseException:
-                    self._waiting |= dict.fromkeys(some)
+                    self._waiting |= dict.fromkeys(batch)
                     raise
             self._arrived.clear()
             await self._arrived.wait()
 
-    async def _hear(self) -> None:
-        """Ring what others publish; first of all everything, for much may have rung while nobody heard."""
-        async with contextlib.aclosing(self._client.pubsub()) as radio:
-            await radio.subscribe(self._channel)
-            async for message in _messages(radio):
+    async def _receive(self) -> None:
+        """Notify topics that other nodes publish; first all of them, since some may have been missed."""
+        async with contextlib.aclosing(self._client.pubsub()) as pubsub:
+            await pubsub.subscribe(self._channel)
+            async for message in _messages(pubsub):
                 if message["type"] == "subscribe":
                     self._local.notify_all()
                 elif message["type"] == "message":
-                    self._heard(str(message["data"]))
+                    self._on_message(str(message["data"]))
 
-    def _heard(self, text: str) -> None:
+    def _on_message(self, text: str) -> None:
         node, *topics = text.split(",")
         if node == self._node:
             return
@@ -103,33 +103,37 @@ class RedisWakeups:
             self._local.notify(topics)
 
 
-async def _messages(radio: PubSub) -> AsyncIterator[dict[str, Any]]:
-    """All that is heard. A connection that stays silent when it is asked has ended, whatever the kernel thinks."""
-    asked = False
+async def _messages(pubsub: PubSub) -> AsyncIterator[dict[str, Any]]:
+    """Received messages. Raises `TimeoutError` when an idle connection does not respond to a ping."""
+    pinged = False
     while True:
-        message = await radio.get_message(timeout=SILENCE_S)
+        message = await pubsub.get_message(timeout=SILENCE_S)
         if message is not None:
-            asked = False
+            pinged = False
             yield message
-        elif asked:
+        elif pinged:
             raise TimeoutError
         else:
-            asked = True
-            await radio.ping()
+            pinged = True
+            await pubsub.ping()
 
 
 async def _forever(what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Begin again whenever it fails, after pauses that grow; one that worked for a while begins at once."""
+    """Restart the work whenever it fails, with exponential backoff that resets after a stable period."""
     loop = asyncio.get_running_loop()
     pause = RECONNECT_S[0]
     while True:
         began_at = loop.time()
         try:
             await work()
-        except Exception as error:  # whatever it is, bells do not travel; and nobody else would begin again
+        except Exception as error:  # any error: nothing else restarts it
             if loop.time() - began_at > STEADY_S:
                 pause = RECONNECT_S[0]
             if pause == RECONNECT_S[0]:
-                log.warning("redis carries no bells; trying again", what=what, error=type(error).__name__)
+                log.warning(
+                    "redis pub/sub unavailable; polling every 1 s until it is back",
+                    what=what,
+                    error=type(error).__name__,
+                )
             await asyncio.sleep(pause)
             pause = min(pause * 2, RECONNECT_S[1])

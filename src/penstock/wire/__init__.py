@@ -1,1 +1,1 @@
-"""The JSON shapes and byte formats that cross the network: parsed and rendered here, decided elsewhere."""
+"""JSON and byte formats of the network protocols: parsing and rendering, no decisions."""

@@ -1,4 +1,4 @@
-"""The fields that requests are made of, with their bounds."""
+"""Types of request fields, with their bounds."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from penstock.core.limits.windows import PER_MINUTE_MAX
 from penstock.wire.numbers import MICRO, MILLI
 
 INT_MAX = 2**53 - 1
-"""Every integer on the wire has an upper bound that all JSON readers agree on."""
+"""Upper bound of all integers: exact in every JSON implementation."""
 
 PRINTABLE = r"\A[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]+\Z"
 NO_NUL = r"\A[^\x00]*\Z"
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX, pattern=identifiers.NAME.pattern)]
-"""The name of a type, queue, worker or build: visible characters only."""
+"""The name of a type, queue, worker or build: printable characters only."""
 
 WorkflowId = Annotated[
     str, Meta(min_length=1, max_length=WORKFLOW_ID_MAX, pattern=identifiers.WORKFLOW_ID.pattern)
 ]
-"""Visible characters, percent-encoded in paths."""
+"""Printable characters, percent-encoded in paths."""
 NamespaceName = Annotated[
     str, Meta(min_length=1, max_length=identifiers.NAMESPACE.most, pattern=identifiers.NAMESPACE.pattern)
 ]
@@ -44,10 +44,10 @@ RequestId = Annotated[str, Meta(min_length=1, max_length=255, pattern=PRINTABLE)
 Version = Annotated[str, Meta(max_length=64, pattern=PRINTABLE)]
 Text1000 = Annotated[str, Meta(max_length=1000, pattern=NO_NUL)]
 Message = Annotated[str, Meta(max_length=100_000)]
-"""Prose of a failure; long ones are shortened where they are kept."""
+"""The message of a failure; long ones are truncated when stored."""
 
 Seconds = Annotated[int, Meta(ge=1, le=315_360_000)]
-"""A timeout: from one second to ten years."""
+"""A timeout, from one second to ten years."""
 
 Delay = Annotated[int, Meta(ge=0, le=315_360_000)]
 Milliseconds = Annotated[int, Meta(ge=1, le=315_360_000_000)]
@@ -58,7 +58,7 @@ Cost = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 TaskSlots = Annotated[int, Meta(ge=0, le=1_000_000)]
 Slots = Annotated[int, Meta(ge=1, le=1_000_000)]
 PollSeconds = Annotated[int, Meta(ge=0, le=600)]
-"""How long a poll may wait; longer than the server's maximum is cut to it."""
+"""The wait of a poll; reduced to the maximum of the server."""
 
 HistoryPage = Annotated[int, Meta(ge=1, le=1000)]
 TasksMax = Annotated[int, Meta(ge=1, le=100)]
@@ -68,15 +68,15 @@ FairnessKey = Annotated[str, Meta(max_length=64, pattern=PRINTABLE.replace("+", 
 FAIRNESS_KEY_BYTES_MAX = 64
 FairnessWeight = Annotated[float, Meta(ge=0.001, le=1000)]
 PriorityKey = Annotated[int, Meta(ge=1, le=5)]
-"""A level by the name and in the range in which most callers know it."""
+"""A priority level under Temporal's name and range."""
 
 NamedKey = Annotated[str, Meta(min_length=1, max_length=FAIRNESS_KEY_BYTES_MAX, pattern=PRINTABLE)]
-"""A fairness key that an operator speaks of; the tasks without a key have no settings of their own."""
+"""A fairness key in requests of operators; tasks without a key have no settings of their own."""
 
 PerKey = Meta(max_length=KEYS_PER_CHANGE_MAX)
 RATE_MIN = 1 / MICRO
 Rate = Annotated[float, Meta(ge=0, le=RATE_MAX_MICRO // MICRO)]
-"""Dispatches per second. 0 closes; what is more must not be less than a millionth."""
+"""Dispatches per second: 0, which closes, or at least a millionth."""
 
 RetryRate = Annotated[float, Meta(ge=RETRY_RATE_MIN_MICRO / MICRO, le=RATE_MAX_MICRO // MICRO)]
 ReportedRate = Annotated[float, Meta(ge=RATE_MIN, le=RATE_MAX_MICRO // MICRO)]
@@ -84,10 +84,10 @@ LeaseMs = Annotated[int, Meta(ge=1000, le=86_400_000)]
 BurstSeconds = Annotated[float, Meta(ge=0, le=BURST_MAX_MS // MILLI)]
 LeaseCap = Annotated[int, Meta(ge=0, le=LEASE_CAP_MAX)]
 PerMinute = Annotated[int, Meta(ge=0, le=PER_MINUTE_MAX)]
-"""Dispatches, or units of cost, in a minute. 0 closes."""
+"""Dispatches or units of cost per minute; 0 closes."""
 
 GroupName = Annotated[str, Meta(min_length=1, max_length=GROUP_NAME_MAX, pattern=identifiers.GROUP.pattern)]
-"""Of a budget group: visible characters, but neither slash nor colon, which part the names of scopes."""
+"""The name of a budget group: printable characters except slash and colon, which separate the parts of scope names."""
 
 AgingWait = Annotated[float, Meta(ge=0, le=AGING_WAIT_MAX_MS // MILLI)]
 AgingEvery = Annotated[int, Meta(ge=AGING_EVERY_MIN, le=AGING_EVERY_MAX)]

@@ -1,7 +1,7 @@
-"""Fractions on the wire as the whole numbers that are kept, to the digit that was sent.
+"""Converts decimal fractions to the integers that are stored, exactly as they were written.
 
-A JSON number is read as a float, whose shortest text is the number that was written. Counting from that text, not
-from the float, 33.3 is 33,300,000 millionths and nothing else. Finer digits than are kept are rounded.
+A JSON number is parsed as a float, whose shortest text is the number that was written. Converting that text, not the
+float, makes 33.3 exactly 33,300,000 millionths. Finer digits are rounded.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ MICRO = 1_000_000
 
 
 def to_milli(value: float) -> int:
-    """Of weights, and of seconds as milliseconds."""
+    """For weights, and for seconds as milliseconds."""
     return _parts(value, MILLI)
 
 
 def to_micro(value: float) -> int:
-    """Of rates per second."""
+    """For rates per second."""
     return _parts(value, MICRO)
 
 
@@ -28,5 +28,5 @@ def _parts(value: float, of_one: int) -> int:
 
 
 def whole_ms(seconds: float) -> int:
-    """A measured span as milliseconds, rounded down."""
+    """A measured duration in milliseconds, rounded down."""
     return math.floor(seconds * MILLI)

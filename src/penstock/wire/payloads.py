@@ -1,4 +1,4 @@
-"""Payloads as they travel: envelopes around what the codec wrote, bare blobs, and plain JSON."""
+"""Payloads on the wire: codec envelopes, bare blobs, and plain JSON."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _EXTERNAL_KEYS: Final = ("external_storage", "external_payload")
 
 
 class Payload(Struct, frozen=True):
-    """An encoded value that the server carries without looking inside."""
+    """An encoded value that the server passes on without decoding it."""
 
     codec: str
     blob: str
 
     def envelope(self) -> dict[str, str]:
-        """The form in which workers and clients receive it."""
+        """The envelope that workers and clients receive."""
         return {"codec": self.codec, "blob": self.blob}
 
 
 def parse(value: object, field: str) -> Payload:
-    """Read an argument list: an envelope, a JSON list, one JSON object (its only argument) or nothing.
+    """Parse an argument list: an envelope, a JSON list, one JSON object (its only argument) or nothing.
 
-    Of an envelope only the framing is checked, so the cost stays that of reading base64. Raises
+    Only the framing of an envelope is checked, so the cost is that of decoding base64. Raises
     `ValidationFailed` naming `field`.
     """
     if value is None:
@@ -45,7 +45,7 @@ def parse(value: object, field: str) -> Payload:
 
 
 def parse_value(value: object, field: str) -> Payload:
-    """Read a single value: an envelope, a bare blob, or plain JSON (null included).
+    """Parse a single value: an envelope, a bare blob, or plain JSON (null included).
 
     Raises `ValidationFailed` naming `field`.
     """
@@ -63,15 +63,15 @@ def encode(value: object, field: str = "payload") -> Payload:
     """
     try:
         return Payload(CODEC, payload_codec.encode(value))
-    except Unencodable as refusal:
-        raise _refused(field, str(refusal)) from None
+    except Unencodable as error:
+        raise _refused(field, str(error)) from None
 
 
 # Envelopes
 
 
 def _is_envelope(value: dict[object, object]) -> bool:
-    """An object that says `codec` and holds a body, or holds nothing else, is meant as an envelope."""
+    """Whether an object is meant as an envelope: it has `codec`, and a body or nothing else."""
     if "codec" not in value:
         return False
     return len(value) == 1 or "blob" in value or any(key in value for key in _EXTERNAL_KEYS)
@@ -83,13 +83,13 @@ def _parse_envelope(value: dict[object, object], field: str) -> Payload:
     if value.keys() == _ENVELOPE_KEYS:
         return _parse_blob(value["blob"], f"{field}.blob")
     if any(key in value for key in _EXTERNAL_KEYS):
-        raise _refused(field, "points to external storage, which this server does not offer")
+        raise _refused(field, "refers to external storage, which this server does not support")
     raise _refused(field, "must be an envelope with exactly the keys codec and blob")
 
 
 def _parse_blob(blob: object, field: str) -> Payload:
     if not isinstance(blob, str):
-        raise _refused(field, "must be a base64 text")
+        raise _refused(field, "must be base64 text")
     try:
         unframe(blob)
     except InvalidInput as damage:

@@ -1,4 +1,4 @@
-"""From a JSON value to a request, or to an error that names every field that is wrong."""
+"""Parses JSON values into requests; an error names every invalid field."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from penstock.schema.nearest import nearest
 
 S = TypeVar("S", bound=msgspec.Struct)
 ENTRIES_NAMED_MAX = 10
-"""Most entries of one mapping that are named as wrong."""
+"""At most so many invalid entries of one mapping are named."""
 
 
 def parse(body: object, shape: type[S]) -> S:
-    """Read a request body. All fields are checked; all that are wrong are reported together."""
+    """Parse a request body. All invalid fields are reported together."""
     try:
         return msgspec.convert(body, shape, strict=True)
     except msgspec.ValidationError as error:
@@ -28,7 +28,7 @@ def parse(body: object, shape: type[S]) -> S:
 
 
 def parse_parameters(values: dict[str, Any], shape: type[S]) -> S:
-    """Read query parameters, where every value arrives as text."""
+    """Parse query parameters, whose values are all text."""
     try:
         return msgspec.convert(values, shape, strict=False)
     except msgspec.ValidationError as error:
@@ -54,7 +54,7 @@ def _every_error(body: object, shape: type[msgspec.Struct]) -> dict[str, list[st
 
 
 def _unknown(body: dict[str, Any], shape: type[msgspec.Struct]) -> dict[str, list[str]]:
-    """Fields that there are none of, where that matters; each with the nearest ones that there are."""
+    """Unknown fields of a model that forbids them, with the names that are closest."""
     if not shape.__struct_config__.forbid_unknown_fields:
         return {}
     known = [field.encode_name for field in _fields(shape)]
@@ -64,11 +64,11 @@ def _unknown(body: dict[str, Any], shape: type[msgspec.Struct]) -> dict[str, lis
 
 def _no_such_field(name: str, known: Iterable[str]) -> str:
     near = nearest(name[:64], known)[:2]
-    return f"is no field here; did you mean {' or '.join(near)}?" if near else "is no field here"
+    return f"is not a known field; did you mean {' or '.join(near)}?" if near else "is not a known field"
 
 
 def _errors_of(name: str, value: object, kind: Any) -> dict[str, list[str]]:
-    """What is wrong with one field; of a mapping, with each of its first wrong entries."""
+    """Errors of one field; of a mapping, those of its first invalid entries."""
     try:
         msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
@@ -94,7 +94,7 @@ def _entry_errors(name: str, entries: dict[str, Any], kind: Any) -> dict[str, li
 
 
 def _value_kind(kind: Any) -> Any:
-    """What the values of a mapping must be, where one may stand; else None."""
+    """The value type of a mapping among the types of a field; None if there is none."""
     if get_origin(kind) is dict:
         return get_args(kind)[1]
     return next((found for each in get_args(kind) if (found := _value_kind(each)) is not None), None)
@@ -102,7 +102,7 @@ def _value_kind(kind: Any) -> Any:
 
 @cache
 def _fields(shape: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """Kept, because msgspec evaluates every annotation anew: a hundred times the cost of a refusal."""
+    """Cached, because msgspec evaluates all annotations on each call, at a hundred times the cost of an error."""
     return msgspec.structs.fields(shape)
 
 
@@ -117,7 +117,7 @@ def _field(error: msgspec.ValidationError) -> str:
 
 
 def _text(error: msgspec.ValidationError, body: object) -> str:
-    """What is wrong, in msgspec's words; of a text against its pattern, the first character that is not allowed."""
+    """msgspec's message; for a string that does not match its pattern, the first invalid character instead."""
     text = re.sub(r" - at `.*`$", "", str(error))
     pattern = re.search(r"matching regex (['\"].*['\"])$", text)
     if pattern is None:
@@ -127,7 +127,7 @@ def _text(error: msgspec.ValidationError, body: object) -> str:
 
 
 def _value_at(body: object, path: str) -> object:
-    """The value at a path such as `commands.0.type`; None where it cannot be told."""
+    """The value at a path such as `commands.0.type`; None if there is none."""
     value = body
     for part in () if path == "body" else path.split("."):
         if isinstance(value, list) and part.isdecimal() and int(part) < len(value):

@@ -1,6 +1,6 @@
-"""What clients and workers send, field by field.
+"""Requests of clients and workers.
 
-Null means absent, unless a shape says otherwise. Unknown fields are refused on routes of our own and reported as
+Null means absent, unless a model defines it otherwise. Unknown fields are errors on Penstock's own routes and
 `warnings` on routes of the public contract (`unknown_fields.py`).
 """
 
@@ -62,11 +62,11 @@ class RequestModel(Struct):
     """Base of all request bodies."""
 
     IGNORED_FIELDS: ClassVar[frozenset[str]] = frozenset()
-    """Fields that the public contract defines and that have no effect here: known, so that they cause no warning."""
+    """Fields of the public contract that have no effect here; they cause no warning."""
 
 
 class EmptyRequest(RequestModel):
-    """A request without a body of its own."""
+    """A request without fields."""
 
 
 class CreateNamespace(RequestModel):
@@ -100,7 +100,7 @@ class SetExternalStorage(RequestModel):
 
 
 class NestedPriority(RequestModel):
-    """Standing as other systems write it: all three under one name."""
+    """Priority level, fairness key and weight in one object, as in Temporal."""
 
     priority_key: PriorityKey | None = None
     fairness_key: FairnessKey | None = None
@@ -108,7 +108,7 @@ class NestedPriority(RequestModel):
 
 
 class WithPriority(RequestModel):
-    """Level, key and weight, said flat or under `priority`; whatever is said twice must agree."""
+    """Priority level, fairness key and weight, flat or under `priority`; values given in both places must be equal."""
 
     priority: Priority | NestedPriority | None = None
     priority_key: PriorityKey | None = None
@@ -121,14 +121,14 @@ IdConflict = Literal["fail", "use_existing", "terminate_existing"]
 
 
 class WithIdPolicies(WithPriority, kw_only=True):
-    """What a start does when its id is known already. With neither of the two policies the contract's rules hold."""
+    """What a start does if its id is in use. Without the two policies the rules of the contract apply."""
 
     duplicate_policy: Literal["fail", "use-existing"] | None = None
-    """The contract's policy: with use-existing an open run is returned. The id of a closed run is refused."""
+    """The policy of the contract: use-existing returns an open run; the id of a closed run is rejected."""
     id_reuse_policy: IdReuse | None = None
-    """Whether the id of a closed run may be used again; `allow_duplicate` where only the other policy is sent."""
+    """Whether the id of a closed run may be reused; `allow_duplicate` if only the other policy is given."""
     id_conflict_policy: IdConflict | None = None
-    """What happens to an open run that has the id; left out: what `duplicate_policy` says."""
+    """What happens to an open run with the id; defaults to `duplicate_policy`."""
 
 
 class StartWorkflow(WithIdPolicies, kw_only=True):
@@ -147,9 +147,9 @@ class StartWorkflow(WithIdPolicies, kw_only=True):
     compatibility: Name | None = None
     start_delay_seconds: Delay | None = None
     start_delay_ms: DelayMs | None = None
-    """How long its code rests before it runs first; its timeouts run from then on. Milliseconds go before seconds."""
+    """Delay before the first workflow task; timeouts count from then on. Milliseconds take precedence."""
     deliver_cancel: bool | None = None
-    """Deliver a cancel request that comes before the first workflow task to the code, instead of closing the run.
+    """Deliver a cancel request that arrives before the first workflow task to the code, instead of closing the run.
 
     For code that handles cancellation, as concurrent runs do. A run of other code closes with its first workflow task.
     """
@@ -164,11 +164,11 @@ class RetryPolicy(RequestModel):
     backoff_ms: (
         Annotated[list[Annotated[int, Meta(ge=0, le=31_536_000_000)]], Meta(max_length=1000)] | None
     ) = None
-    """The pauses in milliseconds; they go before `backoff_seconds`."""
+    """Backoff in milliseconds; takes precedence over `backoff_seconds`."""
 
 
 class Dispatch(RequestModel, kw_only=True):
-    """By which configuration the options of an activity were resolved, and which layer each comes from."""
+    """The configuration by which the options of an activity were resolved, with the layer of each option."""
 
     fingerprint: Annotated[str, Meta(max_length=255, pattern=NO_NUL)] | None = None
     sources: Annotated[dict[Name, Text1000], Meta(max_length=50)] = msgspec.field(default_factory=dict)
@@ -190,19 +190,19 @@ class StartActivity(WithIdPolicies, kw_only=True):
     schedule_to_start_timeout_ms: Milliseconds | None = None
     schedule_to_close_timeout_ms: Milliseconds | None = None
     heartbeat_timeout_ms: Milliseconds | None = None
-    """In milliseconds they go before the whole seconds."""
+    """Milliseconds take precedence over seconds."""
     build_id: Name | None = None
     cost_estimate: Cost | None = None
-    """What it is expected to cost budget groups that count cost, in their units."""
+    """Estimated cost, in the units of budget groups with a cost budget."""
     start_delay_seconds: Delay | None = None
     start_delay_ms: DelayMs | None = None
-    """How long it rests before it may start; its clocks run from then on. Milliseconds go before seconds."""
+    """Delay before it may start; timeouts count from then on. Milliseconds take precedence."""
     good_until: Annotated[str, Meta(max_length=40)] | None = None
-    """An instant by which it must have started, or else has expired: a start clock that ends then."""
+    """Expires if it has not started by this instant, like a schedule-to-start timeout."""
     good_for_ms: Milliseconds | None = None
-    """The same, counted from when it may begin for the first time, by the server's clock."""
+    """Expires if it has not started so long after it first became available."""
     on_lost_lease: Literal["redeliver", "fail"] | None = None
-    """What it means that its worker died: another delivery (so without it), or an attempt that failed."""
+    """What follows if its worker dies: another delivery (default), or a failed attempt."""
     routing_key: Text1000 | None = None
     dispatch: Dispatch | None = None
 
@@ -234,7 +234,7 @@ class AskUpdate(RequestModel):
 
 
 class SignalWithStart(StartWorkflow, kw_only=True):
-    """A start, and a signal that is recorded with it, or sent to the run that has the id."""
+    """A start with a signal; if a run with the id is open, the signal is sent to it."""
 
     signal_name: Name
     signal_input: Anything = None
@@ -242,10 +242,10 @@ class SignalWithStart(StartWorkflow, kw_only=True):
 
 
 class InChain(RequestModel):
-    """Which of the runs of a workflow id is meant, where the path names none."""
+    """Selects a run of a workflow id if the path names none."""
 
     first_execution_run_id: Name | None = None
-    """The run that a start began: the newest run that continues it is meant, not one of a later start of the id."""
+    """The first run of a chain: selects its newest run, not that of a later start of the same id."""
 
 
 class ReadResult(InChain):
@@ -257,10 +257,10 @@ class ReadRunResult(RequestModel):
 
 
 class OfActivityRun(RequestModel):
-    """Which run of a standalone activity is meant."""
+    """Selects a run of a standalone activity."""
 
     run_id: Name | None = None
-    """Left out: the newest run of the id."""
+    """The newest run of the id by default."""
 
 
 class ReadActivityResult(OfActivityRun):
@@ -289,7 +289,7 @@ class FailQueryTask(QueryLease):
 
 
 class BatchOf(RequestModel):
-    """Up to 100 items, each with an outcome of its own."""
+    """Up to 100 items, each with its own outcome."""
 
     items: Annotated[list[Object], Meta(min_length=1, max_length=100)]
 
@@ -319,7 +319,7 @@ class ListWorkers(RequestModel):
 
 QueueKind = Literal["activity", "workflow"]
 Default = Literal["default"] | None
-"""Back to what holds where nobody has set anything."""
+"""Unsets a setting."""
 
 
 class ReadConfig(RequestModel):
@@ -331,7 +331,7 @@ class ReadConfigHistory(ReadConfig):
 
 
 class ConfigureKey(RequestModel, forbid_unknown_fields=True):
-    """What changes for one fairness key."""
+    """Changes of the settings of one fairness key."""
 
     rps_limit: Rate | Default | UnsetType = UNSET
     max_running: LeaseCap | Default | UnsetType = UNSET
@@ -339,9 +339,9 @@ class ConfigureKey(RequestModel, forbid_unknown_fields=True):
 
 
 class ConfigureQueue(RequestModel, forbid_unknown_fields=True):
-    """What changes in the settings of a queue's tasks of one kind; what is left out stays as it is.
+    """A change of the settings of a queue's tasks of one kind. Settings that are left out stay as they are.
 
-    A field that is not known is refused: a limit that is misspelt would not be there when it is needed.
+    Unknown fields are errors: a misspelt limit must not go unnoticed until it is needed.
     """
 
     task_queue_type: QueueKind
@@ -352,14 +352,14 @@ class ConfigureQueue(RequestModel, forbid_unknown_fields=True):
     fairness_key_rps_limit_reason: ReasonText | None = None
     fairness_key_rps_burst_seconds: BurstSeconds | Default | UnsetType = UNSET
     worker_rps_limit: Default | UnsetType = UNSET
-    """Only back to the default: what workers conveyed is forgotten until one speaks again."""
+    """Can only be unset: the rate that workers reported is dropped until one reports again."""
     set_fairness_weight_overrides: Annotated[dict[NamedKey, FairnessWeight], PerKey] | None = None
     unset_fairness_weight_overrides: Annotated[list[NamedKey], PerKey] | None = None
     clear_fairness_weight_overrides: bool | None = None
     fairness: Literal["on", "off", "default"] | UnsetType | None = UNSET
     fairness_counts: Literal["dispatches", "running", "default"] | UnsetType | None = UNSET
     retry_rps_limit: RetryRate | Default | UnsetType = UNSET
-    """The retry budget: attempts after the first that may become ready in a second."""
+    """The retry budget: attempts after the first that may become ready per second."""
     max_running: LeaseCap | Default | UnsetType = UNSET
     fairness_key_max_running_default: LeaseCap | Default | UnsetType = UNSET
     aging_wait_seconds: AgingWait | Default | UnsetType = UNSET
@@ -367,17 +367,17 @@ class ConfigureQueue(RequestModel, forbid_unknown_fields=True):
     max_dispatches_per_minute: PerMinute | Default | UnsetType = UNSET
     dispatch_window: Literal["minute", "sliding", "default"] | UnsetType | None = UNSET
     dispatch_budget_group: GroupName | UnsetType | None = UNSET
-    """`default` is no name of a group here: it unsets."""
+    """`default` is not the name of a group: it unsets."""
     paused: bool | Default | UnsetType = UNSET
     keys: Annotated[dict[NamedKey, ConfigureKey], PerKey] | None = None
     reason: ReasonText | None = None
-    """For every setting that has none of its own."""
+    """The reason for all settings without a reason of their own."""
     if_version: Annotated[int, Meta(ge=0, le=INT_MAX)] | None = None
 
 
 class ChangeCohort(RequestModel):
     build_id: NameOrBlank | None
-    """The key must be present; null or blank is the cohort of workers that name no build."""
+    """Required; null or blank selects the workers without a build id."""
 
 
 class RegisterWorker(RequestModel):
@@ -392,7 +392,7 @@ class RegisterWorker(RequestModel):
     max_concurrent_workflow_tasks: Slots | None = None
     max_concurrent_activity_tasks: Slots | None = None
     max_claimed_activity_tasks: Slots | None = None
-    """How many activity tasks it may hold that are claimed ahead and not started, if more than it has slots."""
+    """How many prefetched activity tasks it may hold, if more than it has slots."""
     max_concurrent_worker_sessions: Slots | None = None
     capabilities: Names | None = None
     capability_manifest: Object | None = None
@@ -401,18 +401,18 @@ class RegisterWorker(RequestModel):
     process_metrics: Object | None = None
     heartbeat_interval_seconds: Annotated[float, Meta(gt=0, le=86_400)] | None = None
     max_task_queue_activities_per_second: ReportedRate | None = None
-    """How fast its whole queue may go, if it has an opinion."""
+    """Requested rate limit of the whole queue."""
     queue_rate_burst_seconds: BurstSeconds | None = None
-    """For how long what the queue did not hand out is saved up; said with a rate."""
+    """Burst of that rate, in seconds of unused dispatches."""
     max_activities_per_second: ReportedRate | None = None
-    """How many this worker takes by itself: kept by the worker, shown here."""
+    """The rate cap that the worker enforces itself; only shown here."""
 
 
 class HeartbeatWorker(RequestModel):
     worker_id: Name
     max_concurrent_workflow_tasks: TaskSlots | None = None
     max_concurrent_activity_tasks: TaskSlots | None = None
-    """A worker may offer more or fewer slots than it registered, also none."""
+    """A worker may change the number of slots that it registered, also to none."""
     task_slots: Object | None = None
     process_metrics: Object | None = None
     heartbeat_interval_seconds: Annotated[float, Meta(gt=0, le=86_400)] | None = None
@@ -431,14 +431,14 @@ class PollTasks(RequestModel):
     history_page_size: HistoryPage | None = None
     task_kinds: Names | None = None
     max_tasks: TasksMax | None = None
-    """With this, the answer has `tasks`, a list, beside `task`, its first."""
+    """If given, the response has a list `tasks` beside `task`, which is its first entry."""
     max_task_queue_activities_per_second: ReportedRate | None = None
-    """Heard on polls for activity tasks."""
+    """Only used by polls for activity tasks."""
     queue_rate_burst_seconds: BurstSeconds | None = None
     claim_lease_ms: Annotated[int, Meta(ge=100, le=600_000)] | None = None
-    """Activity tasks ahead of time: leased so long, counted by no limit, to be started before they are run."""
+    """Prefetch: lease activity tasks for so long without counting limits; each must be started before it runs."""
     lease_ms: LeaseMs | None = None
-    """Activity tasks are leased no longer than this: for workers that renew in time, and are missed soon."""
+    """Upper bound of activity leases, for workers that renew often, so that their death is noticed soon."""
 
 
 class TaskLease(RequestModel):
@@ -460,15 +460,15 @@ class CompleteWorkflowTask(TaskLease):
     IGNORED_FIELDS = frozenset({"message_stream_waits", "sticky_cache"})
 
     commands: Annotated[list[Object], Meta(max_length=10_000)]
-    """One at least, unless the run is concurrent."""
+    """At least one, unless the run is concurrent."""
     message_stream_cursors: Annotated[list[StreamCursor], Meta(max_length=1000)] | None = None
-    """How far the code has read the streams of messages that it is sent."""
+    """How far the code has read its message streams."""
     concurrent: bool | None = None
-    """The run is one whose code has many steps open at once, and hears everything as it comes."""
+    """The run is concurrent: its code may await many steps at once."""
     cached: bool | None = None
-    """With `concurrent`: the worker keeps the run in memory; its next task brings what is new."""
+    """With `concurrent`: the worker caches the run; its next task only has the new events."""
     sticky_timeout_ms: Annotated[int, Meta(ge=0, le=600_000)] | None = None
-    """With `cached`: for so long the run's next task waits for this worker before anybody may have it."""
+    """With `cached`: how long the next task of the run is sticky to this worker."""
 
 
 class WorkflowTaskFailure(RequestModel):
@@ -490,7 +490,7 @@ class ActivityLease(RequestModel):
 class CompleteActivityTask(ActivityLease):
     result: Anything = None
     cost: Cost | None = None
-    """What it did cost, where that differs from its estimate."""
+    """Actual cost, if it differs from the estimate."""
 
 
 class ActivityFailure(RequestModel):
@@ -507,13 +507,13 @@ class ActivityFailure(RequestModel):
     malformed_output: bool | None = None
     details: Anything = None
     cause: Object | None = None
-    """The failure behind this one, in the same words; it may have one, too."""
+    """The cause, an object of the same form, possibly with a cause of its own."""
     next_retry_delay_seconds: Annotated[float, Meta(ge=0, le=31_536_000)] | None = None
-    """How long to wait before the next attempt, if there is one, instead of what the policy says."""
+    """Delay before the next attempt, if there is one; overrides the retry policy."""
     throttled: bool | None = None
-    """Refused upstream: its budget group is closed for a while, and no attempt is charged."""
+    """An upstream service throttled the call: the budget group cools down, and the attempt is not counted."""
     retry_after_seconds: Annotated[float, Meta(ge=0, le=86_400)] | None = None
-    """With `throttled`: how long upstream asks to be left alone."""
+    """With `throttled`: the cool-down that the upstream service requested."""
 
 
 class FailActivityTask(ActivityLease):
@@ -522,17 +522,17 @@ class FailActivityTask(ActivityLease):
 
 
 class StartActivityTask(ActivityLease):
-    """Take the permit of a task that was handed out ahead of time."""
+    """Take the permit of a prefetched task."""
 
     lease_ms: LeaseMs | None = None
-    """From now on it is leased no longer than this, as with polls."""
+    """Upper bound of the lease from now on, as in polls."""
 
 
 class HeartbeatActivityTask(ActivityLease):
     lease_ms: LeaseMs | None = None
-    """The lease is renewed for no longer than this, as with polls."""
+    """Upper bound of the renewed lease, as in polls."""
     sequence: Annotated[int, Meta(ge=0, le=INT_MAX)] | None = None
-    """Counts the heartbeats of an attempt: one that was overtaken on the way does not undo what a later one told."""
+    """Number of the heartbeat in its attempt: one that arrives late does not overwrite later details."""
     details: Anything = None
     message: Message | None = None
     current: Anything = None

@@ -1,14 +1,15 @@
-"""What clients see of runs, activities, namespaces and workers."""
+"""Runs, activities, namespaces and workers as clients see them."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
-from penstock.core.history import lineage, waits
 from penstock.core.history.events import CODEC
 from penstock.core.history.structural_limits import StructuralLimits, limit_warnings
 from penstock.core.last_error import split_error
@@ -38,7 +39,7 @@ def envelope(blob: Blob | None) -> Body | None:
 
 
 def readable(blob: Blob | None) -> object:
-    """The value inside a payload, for people; None when it cannot be shown as JSON."""
+    """The decoded value of a payload, for people; None if JSON cannot represent it."""
     if blob is None:
         return None
     try:
@@ -63,7 +64,7 @@ def namespace(each: Namespace) -> Body:
 
 
 def run_summary(run: Run) -> Body:
-    """A run as it stands in a list."""
+    """A run in a list."""
     return {
         "workflow_id": run.workflow_id,
         "run_id": run.run_id,
@@ -116,7 +117,7 @@ def run_detail(run: Run, status: str, run_count: int, is_current: bool, bounds: 
         },
         "history_length": run.last_sequence,
         "warnings": warnings(run, bounds),
-        "blocked": json.loads(run.blocked) if run.blocked else None,
+        "blocked": None if run.blocked is None else asdict(run.blocked),
         "archived_at": iso_or_none(run.archived_at_ms),
         **_origin(run),
         "workflow_task_failures": run.task_failures,
@@ -135,7 +136,7 @@ def run_detail(run: Run, status: str, run_count: int, is_current: bool, bounds: 
 
 
 def warnings(run: Run, bounds: StructuralLimits) -> list[Body]:
-    """Which bounds a run has nearly reached, and what to do about it."""
+    """Bounds that a run has nearly reached, with advice."""
     return [
         {
             "limit_kind": each.limit_kind,
@@ -149,7 +150,7 @@ def warnings(run: Run, bounds: StructuralLimits) -> list[Body]:
 
 
 def _origin(run: Run) -> Body:
-    origin = lineage.of(run)
+    origin = run.lineage
     parent = None
     if origin.is_child:
         parent = {
@@ -171,7 +172,7 @@ def _wait_kind(run: Run) -> str | None:
         return None
     if run.blocked is not None:
         return "replay_blocked"
-    if waits.parse(run.waits).condition is not None:
+    if run.waits.condition is not None:
         return "condition"
     for kind, count in (
         ("activity", run.open_activities),
@@ -189,10 +190,10 @@ def _wait_reason(run: Run) -> str | None:
         return None
     error, _ = split_error(run.task_error)
     if run.blocked is not None:
-        return f"The workers' code does not fit the history: {error}"
+        return f"The workflow code does not match the history: {error}"
     if error is not None:
         return f"The workflow task failed {run.task_failures} times: {error}"
-    waiting = waits.parse(run.waits)
+    waiting = run.waits
     condition = waiting.condition
     parts = [] if condition is None else [f"condition {condition.key}" if condition.key else "a condition"]
     for count, one, several in (
@@ -210,7 +211,7 @@ def _wait_reason(run: Run) -> str | None:
 
 
 def control_event(event: RecordedEvent, run: Run) -> Body:
-    """An event for operators: the first one also shows what the run was started with."""
+    """An event as operators see it; the first one includes the input of the run."""
     payload: Any = msgspec.Raw(event.payload.encode())
     if event.sequence == 1:
         payload = json.loads(event.payload) | {"arguments": run.input}
@@ -305,7 +306,7 @@ def worker(each: WorkerRecord, now_ms: int, stale_after_ms: int) -> Body:
 
 
 def poller(each: WorkerRecord, now_ms: int, stale_after_ms: int) -> Body:
-    """A worker as its queue sees it."""
+    """A worker in the description of its queue."""
     slots = each.task_slots or {}
     return {
         "worker_id": each.worker_id,
@@ -350,6 +351,12 @@ def cohort_change(cohort: Cohort) -> Body:
         "namespace": cohort.namespace,
         "task_queue": cohort.task_queue,
         "build_id": cohort.build_id or None,
+        **_rollout(cohort),
+    }
+
+
+def _rollout(cohort: Cohort) -> Body:
+    return {
         "drain_intent": cohort.drain_intent,
         "drained_at": iso_or_none(cohort.drained_at_ms),
         "promoted_at": iso_or_none(cohort.promoted_at_ms),
@@ -358,20 +365,20 @@ def cohort_change(cohort: Cohort) -> Body:
     }
 
 
+_NO_ROLLOUT: Body = {
+    "drain_intent": "active",
+    "drained_at": None,
+    "promoted_at": None,
+    "rolled_back_at": None,
+    "new_start_selected": False,
+}
+
+
 def cohort_view(view: CohortView) -> Body:
-    intent = view.cohort
-    seen: dict[str, set[str]] = {}
-    for each in view.workers:
-        for workflow_type, fingerprint in each.fingerprints.items():
-            seen.setdefault(workflow_type, set()).add(fingerprint)
     return {
         "build_id": view.build_id,
         "rollout_status": view.rollout_status,
-        "drain_intent": intent.drain_intent if intent else "active",
-        "drained_at": iso_or_none(intent.drained_at_ms) if intent else None,
-        "promoted_at": iso_or_none(intent.promoted_at_ms) if intent else None,
-        "rolled_back_at": iso_or_none(intent.rolled_back_at_ms) if intent else None,
-        "new_start_selected": bool(intent.new_start_selected) if intent else False,
+        **(_NO_ROLLOUT if view.cohort is None else _rollout(view.cohort)),
         "active_worker_count": view.active,
         "draining_worker_count": view.draining,
         "stale_worker_count": view.stale,
@@ -380,11 +387,21 @@ def cohort_view(view: CohortView) -> Body:
         "sdk_versions": sorted({each.sdk_version for each in view.workers if each.sdk_version}),
         "last_heartbeat_at": iso_or_none(max((w.heartbeat_at_ms for w in view.workers), default=None)),
         "first_seen_at": iso_or_none(min((w.registered_at_ms for w in view.workers), default=None)),
-        "workflow_definition_fingerprint_count": sum(len(each) for each in seen.values()),
+        **_fingerprints(view.workers),
+    }
+
+
+def _fingerprints(workers: Sequence[WorkerRecord]) -> Body:
+    by_type: dict[str, set[str]] = {}
+    for each in workers:
+        for workflow_type, fingerprint in each.fingerprints.items():
+            by_type.setdefault(workflow_type, set()).add(fingerprint)
+    return {
+        "workflow_definition_fingerprint_count": sum(map(len, by_type.values())),
         "workflow_definition_fingerprint_conflicts": [
-            {"workflow_type": name, "fingerprints": sorted(prints)}
-            for name, prints in sorted(seen.items())
-            if len(prints) > 1
+            {"workflow_type": name, "fingerprints": sorted(fingerprints)}
+            for name, fingerprints in sorted(by_type.items())
+            if len(fingerprints) > 1
         ],
     }
 

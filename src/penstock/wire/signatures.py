@@ -1,7 +1,7 @@
-"""Penstock's request signature: what is signed, and how the header says it.
+"""Penstock's request signature: the signed text and the header.
 
-The text that is signed has a fixed number of lines in a fixed order. Nothing is optional and nothing is
-negotiated: an absent header is signed as an empty line. The header is
+The signed text has a fixed number of lines in a fixed order. Nothing is optional and nothing is negotiated: an absent
+header is signed as an empty line. The header is
 
     X-Penstock-Signature: keyid=operator;created=1767225600;nonce=<16-64 of A-Za-z0-9_->;v1=<hex HMAC-SHA256>
 """
@@ -25,7 +25,7 @@ _NOT_IN_A_LINE: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class SignedRequest(Struct, frozen=True):
-    """The parts of a request that a signature covers, exactly as they travel.
+    """The parts of a request that a signature covers, exactly as sent.
 
     `raw_path` and `raw_query` are not decoded. `host`, `namespace`, `content_type` and `content_encoding`
     are the values of those headers, empty where the request has none.
@@ -42,7 +42,7 @@ class SignedRequest(Struct, frozen=True):
 
 
 class SignatureHeader(Struct, frozen=True):
-    """The header, taken apart: which key, when (Unix seconds), a word used once, and the proof."""
+    """The parsed header: key id, creation time (Unix seconds), nonce and HMAC."""
 
     key_id: str
     created: int
@@ -55,7 +55,7 @@ class SignatureHeader(Struct, frozen=True):
 
 
 def sign(request: SignedRequest, *, secret: str, key_id: str, created: int, nonce: str) -> str:
-    """The value of the signature header. A retry is signed anew, with a new nonce.
+    """The value of the signature header. Each retry needs a new signature with a new nonce.
 
     Raises `ValueError` if a part cannot be signed, such as a path with a line break or a nonce too short.
     """
@@ -66,7 +66,7 @@ def sign(request: SignedRequest, *, secret: str, key_id: str, created: int, nonc
 
 
 def read_header(value: str) -> SignatureHeader | None:
-    """Take the header apart, or None if it differs from the one form in anything."""
+    """Parse the header; None if it deviates from the format in any way."""
     parts = _HEADER_SHAPE.fullmatch(value)
     if parts is None:
         return None
@@ -91,6 +91,6 @@ def proof(request: SignedRequest, secret: str, key_id: str, created: int, nonce:
         request.content_encoding,
     )
     if any(_NOT_IN_A_LINE.search(line) for line in lines):
-        raise ValueError("a part of the request holds a control character and cannot be signed")
+        raise ValueError("a part of the request contains a control character and cannot be signed")
     text = "\n".join(lines).encode("utf-8")
     return hmac.digest(secret.encode("utf-8", "surrogateescape"), text, "sha256").hex()

@@ -1,7 +1,7 @@
-"""The one JSON parser of the edge: what it lets through, every layer behind it can hold.
+"""The JSON parser of the server: every value that it returns can be stored and sent on.
 
-Stricter than RFC 8259 where that leaves room for two readings: one key stands once in an object, integers fit
-in 64 bits, numbers are finite, size is bounded before anything is built, and depth before it is let through.
+Stricter than RFC 8259 where that is ambiguous: keys are unique in an object, integers fit in 64 bits, and numbers are
+finite. Keys and containers are bounded before anything is built, depth before the value is returned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INTEGER_MIN: Final = -(2**63)
 INTEGER_MAX: Final = 2**63 - 1
 
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
-"""A string to its closing quote, or to the end of the text if it has none: one pass, whatever comes."""
+"""A string to its closing quote, or to the end of the text if it has none: linear in any input."""
 
 _DEPTH_STEP: Final = tuple(1 if byte in b"[{" else -1 if byte in b"]}" else 0 for byte in range(256))
 _NOT_BRACKETS: Final = bytes(byte for byte in range(256) if not _DEPTH_STEP[byte])
@@ -41,28 +41,28 @@ def loads(
 ) -> object:
     """Parse one JSON text in UTF-8. Raises `InvalidInput` (`malformed_json`) with `json_error`.
 
-    `keys_max` and `containers_max` count over the whole text, so that memory stays within a bounded multiple
-    of the input. A text that exceeds a bound is refused for that, whatever else is wrong with it.
+    `keys_max` and `containers_max` apply to the whole text, so that memory is bounded by a multiple of the input. A
+    text that exceeds a bound is rejected for that, whatever else is wrong with it.
     """
     if raw.count(b":") > keys_max or raw.count(b"{") + raw.count(b"[") > containers_max:
-        # Counting inside strings, too, gives an upper bound, nearly free.
+        # counting inside strings as well gives an upper bound at almost no cost
         _check_size(raw, depth_max, keys_max, containers_max)
     try:
         value: object = _decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as refusal:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         _check_size(raw, depth_max, keys_max, containers_max)
-        _refuse(_message(refusal, depth_max))
+        _fail(_message(error, depth_max))
     found = _measure(value)
     if found.depth > depth_max or found.is_wide or not _has_keys(raw, found.keys):
         _check_size(raw, depth_max, keys_max, containers_max)
         if found.is_wide:
-            _refuse("an integer lies outside the signed 64-bit range")
+            _fail("an integer is outside the signed 64-bit range")
         _refuse_duplicate(raw)
     return value
 
 
 def dumps(value: object) -> bytes:
-    """Render compact JSON. A number that is not finite raises `ValueError`, never becomes null."""
+    """Render compact JSON. A number that is not finite raises `ValueError` instead of becoming null."""
     text = _encode(value)
     if b"null" in text:
         _check_finite(msgspec.to_builtins(value, str_keys=True))
@@ -70,23 +70,23 @@ def dumps(value: object) -> bytes:
 
 
 def _check_size(raw: bytes, depth_max: int, keys_max: int, containers_max: int) -> None:
-    """Refuse a text, whether it is JSON or not, that has more than it may."""
+    """Raise if the text exceeds a bound, whether it is JSON or not."""
     bare = _STRING.sub(b"", raw)
     if bare.count(b":") > keys_max:
-        _refuse(f"more than {keys_max} object keys")
+        _fail(f"more than {keys_max} object keys")
     brackets = bare.translate(None, _NOT_BRACKETS)
     if brackets.count(b"{") + brackets.count(b"[") > containers_max:
-        _refuse(f"more than {containers_max} objects and lists")
+        _fail(f"more than {containers_max} objects and lists")
     if max(accumulate(map(_DEPTH_STEP.__getitem__, brackets)), default=0) > depth_max:
-        _refuse(f"nested deeper than {depth_max} levels")
+        _fail(f"nested deeper than {depth_max} levels")
 
 
 class _Found(NamedTuple):
     keys: int
-    """In all objects together; a key that stands twice in the text counts once."""
+    """Of all objects together; a repeated key counts once."""
     depth: int
     is_wide: bool
-    """Whether there is an integer that a database could not hold."""
+    """Whether there is an integer that does not fit in 64 bits."""
 
 
 def _measure(root: object) -> _Found:
@@ -113,44 +113,44 @@ def _measure(root: object) -> _Found:
 
 
 def _has_keys(raw: bytes, keys: int) -> bool:
-    """Whether a text has no more keys than its value: none stands twice in one object."""
+    """Whether a text has as many keys as its value, so that no key is repeated in one object."""
     return keys == raw.count(b":") or keys == _STRING.sub(b"", raw).count(b":")
 
 
 def _refuse_duplicate(raw: bytes) -> NoReturn:
-    """The text has more keys than the value: read it again, slowly, to name the key said twice."""
+    """Parse the text again, slowly, to name the key that is repeated."""
     json.loads(raw.decode("utf-8"), object_pairs_hook=_distinct)
-    _refuse("a key stands twice in one object")
+    _fail("a key is repeated in one object")
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> None:
     seen = set()
     for key, _ in pairs:
         if key in seen:
-            _refuse(f"the key {json.dumps(key[:64])} stands twice in one object")
+            _fail(f"the key {json.dumps(key[:64])} is repeated in one object")
         seen.add(key)
 
 
 def _check_finite(root: object) -> None:
-    waiting: list[Any] = [[root]]
-    for container in waiting:
+    pending: list[Any] = [[root]]
+    for container in pending:
         for child in container.values() if type(container) is dict else container:
             kind = type(child)
             if kind is float:
                 if not isfinite(child):
-                    raise ValueError("a number that is not finite has no place in JSON")
+                    raise ValueError("JSON cannot represent a number that is not finite")
             elif kind is dict or kind is list or kind is tuple:
-                waiting.append(child)
+                pending.append(child)
 
 
-def _message(refusal: Exception, depth_max: int) -> str:
-    if isinstance(refusal, RecursionError):
+def _message(error: Exception, depth_max: int) -> str:
+    if isinstance(error, RecursionError):
         return f"nested deeper than {depth_max} levels"
-    if isinstance(refusal, UnicodeDecodeError):
+    if isinstance(error, UnicodeDecodeError):
         return "text that is not UTF-8"
-    return str(refusal).removeprefix("JSON is malformed: ")
+    return str(error).removeprefix("JSON is malformed: ")
 
 
-def _refuse(json_error: str) -> NoReturn:
+def _fail(json_error: str) -> NoReturn:
     message = f"The body is not acceptable JSON: {json_error}."
     raise InvalidInput(Reason.MALFORMED_JSON, message, json_error=json_error)

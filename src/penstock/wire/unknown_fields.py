@@ -1,18 +1,17 @@
-"""Fields of a request that its shape does not define.
+"""Finds fields of a request that its model does not define.
 
-msgspec ignores unknown fields, so a misspelt one (`max_concurent_activity_tasks`) silently means the default. Every
-request is therefore compared with its shape, nested objects included. What follows from an unknown field depends on
-the route:
+msgspec ignores unknown fields, so a misspelt one (`max_concurent_activity_tasks`) would silently mean the default.
+Every request is therefore compared with its model, nested objects included. The consequence depends on the route:
 
-- routes of our own refuse the request (422), before anything is done;
-- routes of the public contract accept it and name each in `warnings`, because the contract promises that unknown fields
-  are ignored and a newer client may send fields that are newer than this server.
+- Penstock's own routes reject the request (422) before anything is done;
+- routes of the public contract accept it and list each field in `warnings`, because the contract promises that unknown
+  fields are ignored, and a newer client may send fields that this server does not know yet.
 
 Objects whose keys belong to the caller (`input`, `memo`, `search_attributes`, `details` …) are typed as `Any` or as a
-plain `dict` and are not looked into. Commands of a workflow task are plain objects as well, but their shape follows
-from their `type`, so they are checked too.
+plain `dict` and are not checked. Commands of a workflow task are plain objects as well, but their `type` determines
+their model, so they are checked too.
 
-The cost on the hot path is one comparison of two sets of keys per object: everything else is computed once per shape.
+The cost on the hot path is one comparison of two key sets per object; everything else is computed once per model.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from penstock.wire.workflows import command_shapes as shapes
 
 S = TypeVar("S", bound=Struct)
 NAMED_MAX: Final = 10
-"""Most unknown fields that one answer names."""
+"""Most unknown fields that one response names."""
 _NAME_SHOWN_MAX: Final = 64
 _COMMON_COMMAND_FIELDS: Final = frozenset(
     {"type", "namespace", "summary", "cancellation_policy", "parallel_group_path", "observability_context"}
 ).union(field.encode_name for field in msgspec.structs.fields(shapes.SelectEntry))
-"""Fields that commands of several types carry; the group of a step is repeated flat beside its path."""
+"""Fields that commands of several types have; the group of a step is repeated flat beside its path."""
 _COMMANDS: Final[Mapping[str, type[RequestModel]]] = {
     "schedule_activity": shapes.ScheduleActivityCommand,
     "record_local_activity": shapes.LocalActivityCommand,
@@ -62,7 +61,7 @@ _COMMANDS: Final[Mapping[str, type[RequestModel]]] = {
 
 
 class UnknownField(NamedTuple):
-    """One field that no shape defines: its path, such as `failure.mesage`, and the fields that are spelt alike."""
+    """One unknown field: its path, such as `failure.mesage`, and known fields of similar spelling."""
 
     path: str
     nearest: tuple[str, ...]
@@ -70,9 +69,9 @@ class UnknownField(NamedTuple):
     @property
     def problem(self) -> str:
         return (
-            f"is no field here; did you mean {' or '.join(self.nearest)}?"
+            f"is not a known field; did you mean {' or '.join(self.nearest)}?"
             if self.nearest
-            else "is no field here"
+            else "is not a known field"
         )
 
     @property
@@ -91,12 +90,12 @@ class UnknownField(NamedTuple):
 def unknown_fields(
     document: object, shape: type[Struct], also: frozenset[str] = frozenset()
 ) -> list[UnknownField]:
-    """Every field of `document` that `shape` does not define, at most `NAMED_MAX` of them.
+    """The fields of `document` that `shape` does not define, at most `NAMED_MAX` of them.
 
     Args:
-        document: The request as JSON. What has the wrong type is left to the parser.
-        shape: What the request should look like.
-        also: Names that are known beside those of the shape, at the top level.
+        document: The request as JSON. Values of the wrong type are left to the parser.
+        shape: The model of the request.
+        also: Additional known names at the top level.
     """
     if not isinstance(document, dict):
         return []
@@ -109,34 +108,34 @@ def unknown_fields(
 
 
 def with_warnings(body: dict[str, Any], unknown: Iterable[UnknownField]) -> dict[str, Any]:
-    """An answer that names the fields which were ignored, after warnings of its own."""
+    """Add the fields that were ignored to the warnings of a response."""
     return body | {"warnings": [*body.get("warnings", ()), *(each.warning for each in unknown)]}
 
 
 def parse_strict(body: object, shape: type[S]) -> S:
-    """Read a request body in which every field must be known."""
+    """Parse a request body; unknown fields are errors."""
     unknown = unknown_fields(body, shape)
     if not unknown:
         return parse(body, shape)
     errors = {each.path: [each.problem] for each in unknown}
     try:
         parse(body, shape)
-    except ValidationFailed as refusal:
-        errors = refusal.details["errors"] | errors
+    except ValidationFailed as error:
+        errors = error.details["errors"] | errors
     raise ValidationFailed(errors)
 
 
 class _Plan(NamedTuple):
-    """What there is to check in objects of one shape."""
+    """What to check in objects of one model."""
 
     known: frozenset[str]
     suggestable: tuple[str, ...]
-    """The fields that are suggested: those with an effect."""
+    """The fields that may be suggested: those with an effect."""
     nested: tuple[_Nested, ...]
 
 
 class _Nested(NamedTuple):
-    """A field that holds an object of a shape, a list of such objects, or a mapping whose values they are."""
+    """A field that holds an object of a model, or a list or mapping of such objects."""
 
     name: str
     shape: type[Struct]
@@ -160,7 +159,7 @@ def _in_object(
 
 
 def _in_value(value: object, nested: _Nested, path: str) -> Iterator[UnknownField]:
-    """Check every object in `value`; what is none is left to the parser."""
+    """Check every object in `value`; other values are left to the parser."""
     if nested.is_mapping or isinstance(value, list):
         entries = (
             value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -195,12 +194,12 @@ def _plan(shape: type[Struct], also: frozenset[str]) -> _Plan:
 
 
 def _ignored_fields(shape: type[Struct]) -> frozenset[str]:
-    """Fields of the contract that a shape accepts without reading them."""
+    """Fields of the contract that a model accepts and ignores."""
     return shape.IGNORED_FIELDS if issubclass(shape, RequestModel) else frozenset()
 
 
 def _shapes_in(kind: Any, *, is_mapping: bool) -> Iterator[tuple[type[Struct], bool]]:
-    """The shapes that a type consists of, through unions, lists and mappings."""
+    """The models inside a type, through unions, lists and mappings."""
     if isinstance(kind, type) and issubclass(kind, Struct):
         yield kind, is_mapping
         return

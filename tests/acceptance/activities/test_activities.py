@@ -1,4 +1,4 @@
-"""Activities: attempts, back-off, the four clocks, and the ones that stand alone."""
+"""Activities: attempts, backoff, the four timeouts, and standalone activities."""
 
 from __future__ import annotations
 

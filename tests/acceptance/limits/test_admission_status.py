@@ -1,4 +1,4 @@
-"""Every status of admission, produced on real servers; polls and the command line say the same."""
+"""Every admission status on real servers; polls and the command line agree with it."""
 
 from __future__ import annotations
 

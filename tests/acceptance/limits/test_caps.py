@@ -1,4 +1,4 @@
-"""Caps under concurrency, through HTTP: measured from the journal and from what workers saw, never by sampling."""
+"""Caps under concurrency over HTTP, verified from the journal and from observations of workers, not by sampling."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 
 from penstock.core.verify.journal import LeaseEnded, LeaseGranted
 from tests.acceptance.cluster import Cluster, Hand, Json, open_polls
-from tests.acceptance.witness import Load, Witness, peak, running
+from tests.acceptance.witness import LimitWitness, Load, peak, running
 from tests.support.dispatch_log import standing
 
 SETTINGS = {"DW_JOURNAL": "true"}
 
 
 @pytest.fixture
-def witness(scene: Cluster) -> Witness:
-    return Witness(scene)
+def witness(scene: Cluster) -> LimitWitness:
+    return LimitWitness(scene)
 
 
 async def found(hand: Hand, most: int = 100) -> list[Json]:
@@ -27,7 +27,7 @@ async def found(hand: Hand, most: int = 100) -> list[Json]:
     return tasks
 
 
-async def test_a_cap_of_the_cluster_is_reached_and_never_passed(witness: Witness):
+async def test_a_cap_of_the_cluster_is_reached_and_never_passed(witness: LimitWitness):
     """Scenario 1."""
     await witness.limit_cluster(max_active_leases=20)
     try:
@@ -41,7 +41,7 @@ async def test_a_cap_of_the_cluster_is_reached_and_never_passed(witness: Witness
         await witness.limit_cluster(max_active_leases=None)
 
 
-async def test_under_a_cap_of_one_tasks_go_strictly_one_after_the_other(witness: Witness):
+async def test_under_a_cap_of_one_tasks_go_strictly_one_after_the_other(witness: LimitWitness):
     """Scenario 2."""
     await witness.limit(max_active_leases=1)
     await witness.cluster.queue_up(standing("", 60))
@@ -50,7 +50,7 @@ async def test_under_a_cap_of_one_tasks_go_strictly_one_after_the_other(witness:
     assert await witness.peak() == 1
 
 
-async def test_a_cap_of_a_queue_counts_what_is_leased_by_all_workers(witness: Witness):
+async def test_a_cap_of_a_queue_counts_what_is_leased_by_all_workers(witness: LimitWitness):
     """Scenario 4."""
     await witness.limit(max_active_leases=5)
     await witness.cluster.queue_up(standing("", 100))
@@ -59,7 +59,7 @@ async def test_a_cap_of_a_queue_counts_what_is_leased_by_all_workers(witness: Wi
     assert await witness.peak() == 5
 
 
-async def test_caps_of_queues_and_of_what_they_share_hold_together(witness: Witness):
+async def test_caps_of_queues_and_of_what_they_share_hold_together(witness: LimitWitness):
     """Scenario 6."""
     caps = {"stripe": 3, "email": 10, "reports": 2}
     await witness.limit_namespace(max_active_leases=15)
@@ -76,7 +76,7 @@ async def test_caps_of_queues_and_of_what_they_share_hold_together(witness: Witn
 
 
 @pytest.mark.parametrize("wider", ["namespace", "cluster", "group"])
-async def test_the_least_of_all_caps_binds(witness: Witness, wider: str):
+async def test_the_least_of_all_caps_binds(witness: LimitWitness, wider: str):
     """Scenario 7."""
     await witness.limit(max_active_leases=10, dispatch_budget_group="g")
 
@@ -100,7 +100,7 @@ async def test_the_least_of_all_caps_binds(witness: Witness, wider: str):
         await limit(None)
 
 
-async def test_a_cap_of_zero_closes_one_queue_and_a_new_cap_wakes_the_polls_that_wait(witness: Witness):
+async def test_a_cap_of_zero_closes_one_queue_and_a_new_cap_wakes_the_polls_that_wait(witness: LimitWitness):
     """Scenario 9."""
     await witness.limit("closed", max_active_leases=0)
     await witness.cluster.queue_up(standing("", 9), "closed")
@@ -115,7 +115,7 @@ async def test_a_cap_of_zero_closes_one_queue_and_a_new_cap_wakes_the_polls_that
     assert await witness.peak("closed") == 3
 
 
-async def test_a_cap_that_is_lowered_kills_nobody_and_lets_nobody_in_until_fewer_run(witness: Witness):
+async def test_a_cap_that_is_lowered_kills_nobody_and_lets_nobody_in_until_fewer_run(witness: LimitWitness):
     """Scenario 10."""
     await witness.limit(max_active_leases=10)
     await witness.cluster.queue_up(standing("", 30))
@@ -134,7 +134,7 @@ async def test_a_cap_that_is_lowered_kills_nobody_and_lets_nobody_in_until_fewer
     await witness.verified()
 
 
-async def test_a_cap_that_is_raised_lets_the_difference_go_at_once(witness: Witness):
+async def test_a_cap_that_is_raised_lets_the_difference_go_at_once(witness: LimitWitness):
     """Scenario 11."""
     await witness.limit(max_active_leases=3)
     await witness.cluster.queue_up(standing("", 30))
@@ -147,7 +147,7 @@ async def test_a_cap_that_is_raised_lets_the_difference_go_at_once(witness: Witn
     assert await witness.peak() == 10
 
 
-async def test_a_worker_that_knows_of_no_cap_cannot_break_it(witness: Witness):
+async def test_a_worker_that_knows_of_no_cap_cannot_break_it(witness: LimitWitness):
     """Scenario 12: caps are the servers', whatever a worker says of its slots."""
     await witness.limit(max_active_leases=2)
     await witness.cluster.queue_up(standing("", 20))
@@ -157,7 +157,7 @@ async def test_a_worker_that_knows_of_no_cap_cannot_break_it(witness: Witness):
     assert await witness.peak() == 2
 
 
-async def test_fifty_workers_that_ask_at_one_instant_get_as_many_as_the_cap_says(witness: Witness):
+async def test_fifty_workers_that_ask_at_one_instant_get_as_many_as_the_cap_says(witness: LimitWitness):
     """Scenario 14."""
     await witness.limit(max_active_leases=7)
     hands = [await witness.worker(f"w{number}") for number in range(50)]
@@ -167,7 +167,7 @@ async def test_fifty_workers_that_ask_at_one_instant_get_as_many_as_the_cap_says
     assert await witness.peak() == 7
 
 
-async def test_however_leases_end_no_permit_is_lost(witness: Witness):
+async def test_however_leases_end_no_permit_is_lost(witness: LimitWitness):
     """Scenario 15: failed, retried, cancelled and completed, all under a cap of two."""
     await witness.limit(max_active_leases=2)
     await witness.limit_namespace(max_active_leases=2)
@@ -206,7 +206,7 @@ async def test_however_leases_end_no_permit_is_lost(witness: Witness):
     assert (counts["active_leases"], counts["remaining_active_leases"]) == (2, 0)
 
 
-async def test_a_finish_that_is_sent_twice_frees_one_permit(witness: Witness):
+async def test_a_finish_that_is_sent_twice_frees_one_permit(witness: LimitWitness):
     """Scenario 42."""
     await witness.limit_namespace(max_active_leases=2)
     await witness.cluster.queue_up(standing("", 10))
@@ -219,7 +219,7 @@ async def test_a_finish_that_is_sent_twice_frees_one_permit(witness: Witness):
     assert Counter(line.task_id for line in ends)[first["task_id"]] == 1
 
 
-async def test_a_finish_after_a_cancel_changes_nothing_and_the_permit_is_freed_once(witness: Witness):
+async def test_a_finish_after_a_cancel_changes_nothing_and_the_permit_is_freed_once(witness: LimitWitness):
     """Scenario 43."""
     await witness.limit_namespace(max_active_leases=2)
     await witness.cluster.queue_up(standing("", 10))
@@ -233,7 +233,7 @@ async def test_a_finish_after_a_cancel_changes_nothing_and_the_permit_is_freed_o
     assert await witness.peak() == 2
 
 
-async def test_a_fan_out_stays_within_the_cap_and_its_workflow_goes_on_once(witness: Witness):
+async def test_a_fan_out_stays_within_the_cap_and_its_workflow_goes_on_once(witness: LimitWitness):
     """Scenario 68."""
     await witness.limit(max_active_leases=5)
     (await witness.cluster.start("fan-out")).expect(201)
@@ -248,7 +248,7 @@ async def test_a_fan_out_stays_within_the_cap_and_its_workflow_goes_on_once(witn
     assert (types["ActivityCompleted"], types["WorkflowCompleted"]) == (100, 1)
 
 
-async def test_queues_of_one_group_share_its_cap(witness: Witness):
+async def test_queues_of_one_group_share_its_cap(witness: LimitWitness):
     group = f"group:{witness.namespace}/openai"
     await witness.limit_group("openai", max_active_leases=3)
     for queue in ("a", "b"):
@@ -261,10 +261,10 @@ async def test_queues_of_one_group_share_its_cap(witness: Witness):
     assert peak(lines, {(witness.namespace, "a"), (witness.namespace, "b")}) == 3
 
 
-async def test_a_group_of_all_namespaces_has_one_cap(witness: Witness, cluster: Cluster):
+async def test_a_group_of_all_namespaces_has_one_cap(witness: LimitWitness, cluster: Cluster):
     other = f"{witness.namespace}-other"
     (await cluster.post("/api/namespaces", {"name": other}, role="admin")).expect(201)
-    second = Witness(cluster.at(other), witness.log)
+    second = LimitWitness(cluster.at(other), witness.log)
     group = f"shared-by-{witness.namespace}"
     await witness.limit_shared_group(group, max_active_leases=4)
     hands: list[Hand] = []
@@ -277,7 +277,7 @@ async def test_a_group_of_all_namespaces_has_one_cap(witness: Witness, cluster: 
     assert await witness.peak("q", namespaces=[witness.namespace, other]) == 4
 
 
-async def test_leases_that_were_there_before_the_cap_count(witness: Witness):
+async def test_leases_that_were_there_before_the_cap_count(witness: LimitWitness):
     await witness.cluster.queue_up(standing("", 30))
     hand = await witness.worker("w1")
     tasks = await hand.some(6)
@@ -289,7 +289,7 @@ async def test_leases_that_were_there_before_the_cap_count(witness: Witness):
     await witness.verified()
 
 
-async def test_an_end_in_one_queue_wakes_the_polls_of_another_queue_of_the_group(witness: Witness):
+async def test_an_end_in_one_queue_wakes_the_polls_of_another_queue_of_the_group(witness: LimitWitness):
     await witness.limit_group("g", max_active_leases=1)
     for queue in ("a", "b"):
         await witness.limit(queue, dispatch_budget_group="g")
@@ -303,7 +303,7 @@ async def test_an_end_in_one_queue_wakes_the_polls_of_another_queue_of_the_group
     assert await witness.peak("a", "b") == 1
 
 
-async def test_a_cap_changed_again_and_again_under_load_is_the_one_in_force(witness: Witness):
+async def test_a_cap_changed_again_and_again_under_load_is_the_one_in_force(witness: LimitWitness):
     await witness.limit(max_active_leases=4)
     await witness.cluster.queue_up(standing("", 150))
     load = Load(150)
@@ -317,7 +317,7 @@ async def test_a_cap_changed_again_and_again_under_load_is_the_one_in_force(witn
     assert await witness.peak() <= 8
 
 
-async def test_every_grant_names_the_limits_that_it_was_decided_with(witness: Witness):
+async def test_every_grant_names_the_limits_that_it_was_decided_with(witness: LimitWitness):
     await witness.limit_namespace(max_active_leases=9)
     await witness.limit(max_active_leases=2, dispatch_budget_group="g")
     await witness.limit_group("g", max_active_leases=7)

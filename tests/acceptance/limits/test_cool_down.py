@@ -1,4 +1,4 @@
-"""Refusals upstream and budgets of cost, through HTTP: one queue is told, every queue of the group obeys."""
+"""Upstream throttling and cost budgets over HTTP: a report on one queue applies to all queues of the group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.verify.journal import LeaseEnded
 from tests.acceptance.cluster import Cluster, Json, Reply
-from tests.acceptance.witness import SeenHand, Witness
+from tests.acceptance.witness import LimitWitness, ObservedWorker
 from tests.support.dispatch_log import standing
 
 SETTINGS = {"DW_JOURNAL": "true"}
@@ -17,13 +17,13 @@ LONG_S, SHORT_S = 600, 1
 
 
 @pytest.fixture
-def witness(scene: Cluster) -> Witness:
-    return Witness(scene)
+def witness(scene: Cluster) -> LimitWitness:
+    return LimitWitness(scene)
 
 
-async def group_of(witness: Witness, *queues: str, tasks: int = 30) -> list[SeenHand]:
+async def group_of(witness: LimitWitness, *queues: str, tasks: int = 30) -> list[ObservedWorker]:
     """Queues of one group, with tasks and a worker each."""
-    hands: list[SeenHand] = []
+    hands: list[ObservedWorker] = []
     for queue in queues:
         await witness.limit(queue, dispatch_budget_group="openai")
         await witness.cluster.queue_up(standing("", tasks), queue)
@@ -32,18 +32,18 @@ async def group_of(witness: Witness, *queues: str, tasks: int = 30) -> list[Seen
     return hands
 
 
-async def refuse(hand: SeenHand, task: Json, retry_after_s: float) -> Reply:
+async def refuse(hand: ObservedWorker, task: Json, retry_after_s: float) -> Reply:
     failure = {"message": "429", "throttled": True, "retry_after_seconds": retry_after_s}
     return (await hand.report(task, "fail", failure=failure)).expect(200)
 
 
-async def held(hand: SeenHand, **how: Any) -> Reply:
+async def held(hand: ObservedWorker, **how: Any) -> Reply:
     reply = (await hand.poll("activity", max_tasks=100, **how)).expect(200)
     assert reply["tasks"] == []
     return reply
 
 
-async def test_a_refusal_upstream_closes_the_group_for_all_its_queues_on_every_server(witness: Witness):
+async def test_a_refusal_upstream_closes_the_group_for_all_its_queues_on_every_server(witness: LimitWitness):
     first, second = await group_of(witness, "a", "b")
     free = await witness.worker("w-free", "free")
     await witness.cluster.queue_up(standing("", 1), "free")
@@ -67,7 +67,7 @@ async def test_a_refusal_upstream_closes_the_group_for_all_its_queues_on_every_s
     assert [line.how for line in ends if line.task_id == task["task_id"]] == ["throttled"]
 
 
-async def test_a_refusal_upstream_burns_no_attempt(witness: Witness):
+async def test_a_refusal_upstream_burns_no_attempt(witness: LimitWitness):
     (await witness.cluster.start_activity("only", retry_policy={"max_attempts": 1})).expect(201)
     hand = await witness.worker("w1")
     for _ in range(3):
@@ -80,14 +80,14 @@ async def test_a_refusal_upstream_burns_no_attempt(witness: Witness):
     await witness.verified()
 
 
-async def test_a_group_opens_again_step_by_step(witness: Witness):
+async def test_a_group_opens_again_step_by_step(witness: LimitWitness):
     """One in the first second, three in two seconds, seven in three: by the journal's own clock."""
     first, second = await group_of(witness, "a", "b")
     task = await first.take("activity")
     await refuse(first, task, SHORT_S)
     taken: list[Json] = []
 
-    async def take(hand: SeenHand) -> None:
+    async def take(hand: ObservedWorker) -> None:
         while len(taken) < 12:
             taken.extend((await hand.poll("activity", 2, max_tasks=100)).expect(200)["tasks"])
 
@@ -111,7 +111,7 @@ async def test_a_group_opens_again_step_by_step(witness: Witness):
         assert number <= 2 ** (seconds + 1) - 1, f"{number} went in {seconds} whole seconds"
 
 
-async def test_one_that_waits_when_the_group_closes_is_let_in_when_it_opens(witness: Witness):
+async def test_one_that_waits_when_the_group_closes_is_let_in_when_it_opens(witness: LimitWitness):
     first, second = await group_of(witness, "a", "b")
     await refuse(first, await first.take("activity"), SHORT_S)
     waiting = asyncio.create_task(second.some(100))
@@ -119,7 +119,7 @@ async def test_one_that_waits_when_the_group_closes_is_let_in_when_it_opens(witn
     await witness.verified()
 
 
-async def test_the_later_of_two_refusals_holds(witness: Witness):
+async def test_the_later_of_two_refusals_holds(witness: LimitWitness):
     (hand,) = await group_of(witness, "a")
     early, late = await hand.some(2)
     await refuse(hand, late, LONG_S)
@@ -127,7 +127,7 @@ async def test_the_later_of_two_refusals_holds(witness: Witness):
     assert (await held(hand))["poll_status"] == "throttled"
 
 
-async def test_without_a_group_only_the_task_waits(witness: Witness):
+async def test_without_a_group_only_the_task_waits(witness: LimitWitness):
     await witness.cluster.queue_up(standing("", 3))
     hand = await witness.worker("w1")
     task = await hand.take("activity")
@@ -137,7 +137,7 @@ async def test_without_a_group_only_the_task_waits(witness: Witness):
     assert len(rest) == 2
 
 
-async def dear(witness: Witness, costs: list[int], queue: str = "q", **fields: Any) -> None:
+async def dear(witness: LimitWitness, costs: list[int], queue: str = "q", **fields: Any) -> None:
     for number, cost in enumerate(costs):
         activity = f"{queue}-{number:03}"
         (
@@ -145,18 +145,18 @@ async def dear(witness: Witness, costs: list[int], queue: str = "q", **fields: A
         ).expect(201)
 
 
-async def cost_used(witness: Witness) -> int:
+async def cost_used(witness: LimitWitness) -> int:
     shown = (await witness.cluster.get("/api/budget-groups/openai")).expect(200)["all"]["counts"]
     return int(shown["cost_this_minute"])
 
 
-async def budget(witness: Witness, most: int) -> SeenHand:
+async def budget(witness: LimitWitness, most: int) -> ObservedWorker:
     await witness.limit(dispatch_budget_group="openai")
     await witness.limit_group("openai", max_cost_per_minute=most, dispatch_window="sliding")
     return await witness.worker("w1", groups=(f"group:{witness.namespace}/openai",))
 
 
-async def test_a_lease_reserves_what_its_task_is_estimated_to_cost(witness: Witness):
+async def test_a_lease_reserves_what_its_task_is_estimated_to_cost(witness: LimitWitness):
     hand = await budget(witness, 100)
     await dear(witness, [40, 40, 40])
     tasks = await hand.some(3)
@@ -166,7 +166,7 @@ async def test_a_lease_reserves_what_its_task_is_estimated_to_cost(witness: Witn
     await witness.verified()
 
 
-async def test_a_completion_settles_to_what_it_did_cost(witness: Witness):
+async def test_a_completion_settles_to_what_it_did_cost(witness: LimitWitness):
     hand = await budget(witness, 100)
     await dear(witness, [60, 30, 40])
     first, second = await hand.some(3)
@@ -182,7 +182,7 @@ async def test_a_completion_settles_to_what_it_did_cost(witness: Witness):
     await witness.verified()
 
 
-async def test_a_failure_settles_too_and_silence_keeps_the_estimate(witness: Witness):
+async def test_a_failure_settles_too_and_silence_keeps_the_estimate(witness: LimitWitness):
     hand = await budget(witness, 100)
     await dear(witness, [50, 50, 45])
     first, second = await hand.some(3)
@@ -195,7 +195,7 @@ async def test_a_failure_settles_too_and_silence_keeps_the_estimate(witness: Wit
     await witness.verified()
 
 
-async def test_a_task_dearer_than_the_whole_budget_goes_when_it_is_untouched(witness: Witness):
+async def test_a_task_dearer_than_the_whole_budget_goes_when_it_is_untouched(witness: LimitWitness):
     hand = await budget(witness, 10)
     await dear(witness, [500, 1])
     [task] = await hand.some(2)
@@ -203,7 +203,7 @@ async def test_a_task_dearer_than_the_whole_budget_goes_when_it_is_untouched(wit
     assert (await held(hand))["poll_status"] == "throttled"
 
 
-async def test_a_budget_of_zero_closes(witness: Witness):
+async def test_a_budget_of_zero_closes(witness: LimitWitness):
     hand = await budget(witness, 0)
     await dear(witness, [0, 1])
     assert (await held(hand))["poll_status"] == "throttled"

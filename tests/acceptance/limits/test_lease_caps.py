@@ -1,4 +1,4 @@
-"""How much may run at once, through HTTP: of a queue, of a key, of none at all; and shares of what runs."""
+"""Lease caps over HTTP: of a queue, of a key, of zero; and shares of active leases."""
 
 from __future__ import annotations
 

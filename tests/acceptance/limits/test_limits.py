@@ -1,4 +1,4 @@
-"""Limits that operators set while servers run: in force at the next grant, kept over restarts, ended in time."""
+"""Live limits: in force at the next grant, persistent across restarts, expired on time."""
 
 from __future__ import annotations
 

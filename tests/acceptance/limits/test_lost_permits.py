@@ -1,4 +1,4 @@
-"""Permits whose holders are gone: back within the lease, to one worker each, and counted right again."""
+"""Permits of dead workers: released within the lease, granted to one worker each, and counted correctly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from penstock.core.verify.journal import LeaseEnded
 from tests.acceptance.cluster import Cluster, Json, until
 from tests.acceptance.conftest import serving
-from tests.acceptance.witness import Witness
+from tests.acceptance.witness import LimitWitness
 from tests.support.dispatch_log import standing
 from tests.support.servers import Server
 
@@ -20,11 +20,11 @@ SETTINGS = {"DW_JOURNAL": "true", "DW_ACTIVITY_TASK_TIMEOUT": "2", "DW_WORKFLOW_
 
 
 @pytest.fixture
-def witness(scene: Cluster) -> Witness:
-    return Witness(scene)
+def witness(scene: Cluster) -> LimitWitness:
+    return LimitWitness(scene)
 
 
-async def test_permits_of_a_dead_worker_are_back_within_the_lease(witness: Witness):
+async def test_permits_of_a_dead_worker_are_back_within_the_lease(witness: LimitWitness):
     """Scenarios 31 and 33."""
     await witness.limit(max_active_leases=6)
     await witness.limit_namespace(max_active_leases=6)
@@ -41,7 +41,7 @@ async def test_permits_of_a_dead_worker_are_back_within_the_lease(witness: Witne
     assert await witness.peak() == 6
 
 
-async def test_work_of_the_dead_that_is_to_fail_fails_or_is_retried_within_the_lease(witness: Witness):
+async def test_work_of_the_dead_that_is_to_fail_fails_or_is_retried_within_the_lease(witness: LimitWitness):
     """Scenario 32, on the wire; what is not to fail is delivered again, and the cap is free for it."""
     await witness.limit(max_active_leases=3)
     scene, retry = witness.cluster, {"max_attempts": 2}
@@ -74,7 +74,7 @@ async def test_work_of_the_dead_that_is_to_fail_fails_or_is_retried_within_the_l
     assert "on_lost_lease" in refused.expect(422, "validation_failed")["errors"]
 
 
-async def test_of_a_worker_that_stood_still_and_the_one_that_took_over_one_is_heard(witness: Witness):
+async def test_of_a_worker_that_stood_still_and_the_one_that_took_over_one_is_heard(witness: LimitWitness):
     """Scenario 34."""
     await witness.limit(max_active_leases=1)
     await witness.cluster.queue_up(standing("", 1))
@@ -93,7 +93,9 @@ async def test_of_a_worker_that_stood_still_and_the_one_that_took_over_one_is_he
     assert ends == ["expired", "completed"]
 
 
-async def test_a_worker_that_leases_its_own_lost_task_again_is_heard_by_the_newer_token(witness: Witness):
+async def test_a_worker_that_leases_its_own_lost_task_again_is_heard_by_the_newer_token(
+    witness: LimitWitness,
+):
     """Scenario 35."""
     await witness.limit_namespace(max_active_leases=1)
     await witness.cluster.queue_up(standing("", 1))
@@ -106,7 +108,7 @@ async def test_a_worker_that_leases_its_own_lost_task_again_is_heard_by_the_newe
     assert await witness.peak() == 1
 
 
-async def test_a_worker_that_says_goodbye_returns_its_permits_at_once(witness: Witness):
+async def test_a_worker_that_says_goodbye_returns_its_permits_at_once(witness: LimitWitness):
     """Scenario 45, as far as the server goes."""
     await witness.limit(max_active_leases=4)
     await witness.cluster.queue_up(standing("", 4))
@@ -148,7 +150,7 @@ async def test_counts_changed_by_hand_are_put_right_and_an_alarm_is_logged(
     own_cluster: Cluster, wrong_by: int
 ):
     """Scenario 16."""
-    witness, server = Witness(own_cluster), own_cluster.first
+    witness, server = LimitWitness(own_cluster), own_cluster.first
     await witness.limit_namespace(max_active_leases=4)
     await own_cluster.queue_up(standing("", 20))
     hand = await witness.worker("w1")
@@ -160,7 +162,7 @@ async def test_counts_changed_by_hand_are_put_right_and_an_alarm_is_logged(
     await asyncio.to_thread(server.start)
 
     async def told() -> bool:
-        return "a scope counted wrong and was put right" in server.log.read_text()
+        return "a scope's counter was wrong and has been corrected" in server.log.read_text()
 
     await until(told)
     path = "/api/namespaces/default/limits"

@@ -1,4 +1,4 @@
-"""Settings of a queue through HTTP: read, changed whole or not at all, with their story; refused by name."""
+"""Settings of a queue over HTTP: read, changed atomically, logged, and rejected by field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates of a queue and of its keys through HTTP, measured by the servers' own clock.
+"""Rates of a queue and of its keys over HTTP, measured by the clock of the servers.
 
 A rate is kept when no interval holds more than its burst and what the rate gives in that time. Nothing here
 measures how fast the machine is: long polls wait, and what one claim finds is compared with what it may find.

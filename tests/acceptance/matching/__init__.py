@@ -1,0 +1,1 @@
+"""Polls, leases, priority and fairness on real servers."""

@@ -1,4 +1,4 @@
-"""Levels that wait too long get a turn now and then, through HTTP; without the setting they never do."""
+"""Aging over HTTP: levels that wait too long are served now and then, but only if it is configured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who goes next, through HTTP: keys share by weight, and neither late nor idle keys wait or profit."""
+"""Fairness over HTTP: keys share by weight, and late or idle keys neither starve nor gain credit."""
 
 from __future__ import annotations
 

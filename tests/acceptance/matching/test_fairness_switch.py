@@ -1,4 +1,4 @@
-"""Fairness on and off with a backlog, through HTTP: the next claim goes by it, and nothing is lost."""
+"""Switching fairness with a backlog over HTTP: in force from the next claim, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases: renewed, lost, granted again, and reported on too late. Every lease lasts two seconds here."""
+"""Leases: renewed, lost, granted again, and reported on too late. Leases last two seconds here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Polls: who waits, who is woken, and who is told the same thing twice."""
+"""Polls: waiting, wakeups, and repeated poll request ids."""
 
 from __future__ import annotations
 

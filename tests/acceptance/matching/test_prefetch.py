@@ -1,4 +1,4 @@
-"""Tasks handed out ahead of time: many may be claimed, but no more run than the caps say, and none runs twice."""
+"""Prefetch: many tasks may be leased, but no more run than the caps allow, and none runs twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.verify.journal import LeaseStarted
 from tests.acceptance.cluster import Cluster, Hand, Json, Reply, until
-from tests.acceptance.witness import SeenHand, Witness
+from tests.acceptance.witness import LimitWitness, ObservedWorker
 from tests.support.dispatch_log import standing
 
 SETTINGS = {"DW_JOURNAL": "true"}
@@ -19,8 +19,8 @@ REFUSED = {404, 409}
 
 
 @pytest.fixture
-def witness(scene: Cluster) -> Witness:
-    return Witness(scene)
+def witness(scene: Cluster) -> LimitWitness:
+    return LimitWitness(scene)
 
 
 async def ahead(hand: Hand, most: int, lease_ms: int = LONG_MS, timeout: int = 30) -> list[Json]:
@@ -28,14 +28,14 @@ async def ahead(hand: Hand, most: int, lease_ms: int = LONG_MS, timeout: int = 3
     return await hand.some(most, timeout, claim_lease_ms=lease_ms)
 
 
-async def begin_all(hand: SeenHand, tasks: list[Json]) -> tuple[list[Json], list[Json]]:
+async def begin_all(hand: ObservedWorker, tasks: list[Json]) -> tuple[list[Json], list[Json]]:
     """Ask for every permit at once: those that may run, and those that may not yet."""
     replies = await asyncio.gather(*(hand.begin(task) for task in tasks))
     running = [task for task, reply in zip(tasks, replies, strict=True) if reply.ok()["started"]]
     return running, [task for task in tasks if task not in running]
 
 
-async def test_more_may_be_claimed_than_run_but_no_more_run_than_the_cap(witness: Witness):
+async def test_more_may_be_claimed_than_run_but_no_more_run_than_the_cap(witness: LimitWitness):
     """Scenario 5."""
     await witness.limit(max_active_leases=5)
     await witness.cluster.queue_up(standing("", 40))
@@ -58,12 +58,12 @@ async def test_more_may_be_claimed_than_run_but_no_more_run_than_the_cap(witness
 
 
 @pytest.mark.parametrize("scope", ["namespace", "group"])
-async def test_caps_that_queues_share_wait_for_the_start_too(witness: Witness, scope: str):
+async def test_caps_that_queues_share_wait_for_the_start_too(witness: LimitWitness, scope: str):
     group = f"group:{witness.namespace}/g"
     await (
         witness.limit_namespace if scope == "namespace" else lambda **how: witness.limit_group("g", **how)
     )(max_active_leases=3)
-    hands: list[SeenHand] = []
+    hands: list[ObservedWorker] = []
     for queue in ("a", "b"):
         await witness.limit(queue, dispatch_budget_group="g")
         await witness.cluster.queue_up(standing("", 6), queue)
@@ -85,7 +85,7 @@ async def test_caps_that_queues_share_wait_for_the_start_too(witness: Witness, s
     assert await witness.peak("a", "b") == 3
 
 
-async def test_a_worker_that_does_not_prefetch_and_one_that_does_share_one_cap(witness: Witness):
+async def test_a_worker_that_does_not_prefetch_and_one_that_does_share_one_cap(witness: LimitWitness):
     """Scenario 12, in soft mode: an old configuration cannot break the cap."""
     await witness.limit(max_active_leases=3)
     await witness.cluster.queue_up(standing("", 20))
@@ -97,7 +97,7 @@ async def test_a_worker_that_does_not_prefetch_and_one_that_does_share_one_cap(w
     assert await witness.peak() == 3
 
 
-async def test_a_permit_asked_for_twice_is_one_permit(witness: Witness):
+async def test_a_permit_asked_for_twice_is_one_permit(witness: LimitWitness):
     await witness.limit(max_active_leases=2)
     await witness.cluster.queue_up(standing("", 4))
     hand = await witness.worker("w1")
@@ -112,7 +112,7 @@ async def test_a_permit_asked_for_twice_is_one_permit(witness: Witness):
     assert sum(line.task_id == claimed[0]["task_id"] for line in starts) == 1
 
 
-async def test_a_claim_that_lapses_goes_to_another_worker_and_burns_no_attempt(witness: Witness):
+async def test_a_claim_that_lapses_goes_to_another_worker_and_burns_no_attempt(witness: LimitWitness):
     """Scenarios 24 and 36: taken over once, and the old holder is refused at start and at finish."""
     await witness.limit(max_active_leases=1)
     (await witness.cluster.start_activity("only", retry_policy={"max_attempts": 1})).expect(201)
@@ -132,7 +132,7 @@ async def test_a_claim_that_lapses_goes_to_another_worker_and_burns_no_attempt(w
 
 
 async def test_a_worker_that_claims_its_own_lapsed_task_again_starts_it_by_the_newer_lease_only(
-    witness: Witness,
+    witness: LimitWitness,
 ):
     """Scenario 35."""
     await witness.cluster.queue_up(standing("", 1))
@@ -146,7 +146,7 @@ async def test_a_worker_that_claims_its_own_lapsed_task_again_starts_it_by_the_n
     await witness.verified()
 
 
-async def test_claims_that_lapse_hold_no_permit(witness: Witness):
+async def test_claims_that_lapse_hold_no_permit(witness: LimitWitness):
     await witness.limit(max_active_leases=2)
     await witness.limit_namespace(max_active_leases=2)
     await witness.cluster.queue_up(standing("", 8))
@@ -159,7 +159,7 @@ async def test_claims_that_lapse_hold_no_permit(witness: Witness):
     assert await witness.peak() == 2
 
 
-async def test_a_started_task_has_the_lease_of_one_that_runs(witness: Witness):
+async def test_a_started_task_has_the_lease_of_one_that_runs(witness: LimitWitness):
     await witness.cluster.queue_up(standing("", 1))
     hand = await witness.worker("w1")
     [task] = await ahead(hand, 1, 5_000)
@@ -169,7 +169,7 @@ async def test_a_started_task_has_the_lease_of_one_that_runs(witness: Witness):
     (await hand.finish(task)).expect(200)
 
 
-async def test_dispatches_are_counted_when_tasks_start_not_when_they_are_claimed(witness: Witness):
+async def test_dispatches_are_counted_when_tasks_start_not_when_they_are_claimed(witness: LimitWitness):
     await witness.limit(max_dispatches_per_minute=2, dispatch_window="sliding")
     await witness.cluster.queue_up(standing("", 5))
     hand = await witness.worker("w1")
@@ -181,7 +181,7 @@ async def test_dispatches_are_counted_when_tasks_start_not_when_they_are_claimed
     await witness.verified()
 
 
-async def test_a_paused_queue_hands_out_nothing_ahead_and_starts_nothing(witness: Witness):
+async def test_a_paused_queue_hands_out_nothing_ahead_and_starts_nothing(witness: LimitWitness):
     await witness.cluster.queue_up(standing("", 5))
     hand = await witness.worker("w1")
     [task] = await ahead(hand, 1)
@@ -194,7 +194,7 @@ async def test_a_paused_queue_hands_out_nothing_ahead_and_starts_nothing(witness
     assert (await hand.begin(task)).ok()["started"]
 
 
-async def test_a_rate_is_paid_once_by_a_task_that_is_claimed_and_then_started(witness: Witness):
+async def test_a_rate_is_paid_once_by_a_task_that_is_claimed_and_then_started(witness: LimitWitness):
     """One a minute or so: the claim took it, so the start must not wait for the next."""
     (await witness.cluster.config(queue_rps_limit=0.01, queue_rps_burst_seconds=0)).expect(200)
     await witness.cluster.queue_up(standing("", 2))
@@ -204,7 +204,7 @@ async def test_a_rate_is_paid_once_by_a_task_that_is_claimed_and_then_started(wi
     assert begun["started"], begun
 
 
-async def test_cancelled_while_claimed_it_is_not_started(witness: Witness):
+async def test_cancelled_while_claimed_it_is_not_started(witness: LimitWitness):
     await witness.cluster.queue_up(standing("", 1))
     hand = await witness.worker("w1")
     [task] = await ahead(hand, 1)
@@ -218,7 +218,7 @@ async def test_cancelled_while_claimed_it_is_not_started(witness: Witness):
     await witness.verified()
 
 
-async def test_a_task_that_was_never_started_cannot_be_reported(witness: Witness):
+async def test_a_task_that_was_never_started_cannot_be_reported(witness: LimitWitness):
     await witness.limit(max_active_leases=0)
     await witness.cluster.queue_up(standing("", 1))
     hand = await witness.worker("w1")
@@ -231,7 +231,7 @@ async def test_a_task_that_was_never_started_cannot_be_reported(witness: Witness
     assert await witness.peak() == 1
 
 
-async def test_a_claim_that_is_renewed_stays_short_and_holds_no_permit(witness: Witness):
+async def test_a_claim_that_is_renewed_stays_short_and_holds_no_permit(witness: LimitWitness):
     """Scenario 36: an alive worker with a busy slot keeps what it fetched ahead."""
     await witness.limit(max_active_leases=1)
     await witness.cluster.queue_up(standing("", 2))

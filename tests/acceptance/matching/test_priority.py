@@ -1,4 +1,4 @@
-"""Priority level, fairness key and weight through HTTP: named, inherited, ordered, refused."""
+"""Priority level, fairness key and weight over HTTP: given, inherited, ordered, rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where level, key and weight of a task come from, through HTTP: override, own, workflow's, default."""
+"""Inheritance of level, key and weight over HTTP: override, own, of the workflow, default."""
 
 from __future__ import annotations
 

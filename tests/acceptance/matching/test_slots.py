@@ -1,4 +1,4 @@
-"""Slots on real servers: however many polls are open on however many servers, a worker holds no more."""
+"""Slots on real servers: a worker never holds more tasks, with any number of open polls and servers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.verify.journal import LeaseEnded, LeaseGranted, LeaseId
 from tests.acceptance.cluster import Cluster, open_polls
-from tests.acceptance.witness import Witness
+from tests.acceptance.witness import LimitWitness
 from tests.support.dispatch_log import standing
 
 SETTINGS = {"DW_JOURNAL": "true"}
@@ -61,7 +61,7 @@ async def test_why_says_that_all_slots_are_leased_and_by_whom(scene: Cluster):
 
 async def test_at_no_moment_of_a_busy_hour_does_a_worker_hold_more_than_its_slots(scene: Cluster):
     """By the journal: every lease from its grant to its end, in the order in which they were committed."""
-    witness = Witness(scene)
+    witness = LimitWitness(scene)
     slots = {"w1": 3, "w2": 1, "w3": 7}
     await scene.queue_up(standing("", 120))
     hands = [await witness.worker(name, max_concurrent_activity_tasks=most) for name, most in slots.items()]

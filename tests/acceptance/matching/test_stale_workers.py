@@ -1,4 +1,4 @@
-"""Workers that are not heard of any more. Here a worker is stale after two seconds of silence."""
+"""Stale workers. Here a worker is stale two seconds after its last heartbeat."""
 
 from __future__ import annotations
 

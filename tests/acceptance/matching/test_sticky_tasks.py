@@ -1,4 +1,4 @@
-"""Runs stay with the worker that keeps them in memory, as long as it comes for them."""
+"""Sticky runs: they stay with the worker that caches them while it polls."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ PROGRAM = """
 import asyncio, sys
 from datetime import timedelta
 
-from penstock.sdk.client import Client
+from penstock.sdk.clients.client import Client
 from penstock.sdk.worker import Worker
 from tests.acceptance.test_reserved_tasks import Counting
 

@@ -1,4 +1,4 @@
-"""Workers as operators see them: registered, heard of, silent, drained and gone."""
+"""Workers as operators see them: registered, active, stale, draining and deregistered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries through HTTP: asked of one server, answered through another, bounded, never in a history."""
+"""Queries over HTTP: sent to one server, answered through another, bounded, never recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries whose asker or worker goes away, over real HTTP; nobody's patience ends within a test."""
+"""Queries whose caller or worker disconnects, over HTTP; no timeout elapses during a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates that workflow code validates before they are accepted, over real HTTP; patience is short here."""
+"""Update validation by workflow code over HTTP, with short timeouts."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Namespaces, authentication, server lifecycle and the command line on real servers."""

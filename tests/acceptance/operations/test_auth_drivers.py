@@ -1,4 +1,4 @@
-"""Authentication drivers: the shared token, none at all, and signatures of both profiles."""
+"""Authentication drivers: shared token, none, and signatures of both profiles."""
 
 from __future__ import annotations
 

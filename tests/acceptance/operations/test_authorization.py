@@ -1,4 +1,4 @@
-"""Who may do what, and in which order a request is judged."""
+"""Authorization by role, and the order of the checks of a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories that leave the house: exported, replayed by the SDK, and archived by a server on the disk."""
+"""History export and archive: exported, replayed by the SDK, and written to disk by a server."""
 
 from __future__ import annotations
 

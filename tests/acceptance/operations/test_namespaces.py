@@ -1,4 +1,4 @@
-"""Namespaces: made, changed and deleted by name, and never mixed."""
+"""Namespaces: created, changed, deleted and isolated."""
 
 from __future__ import annotations
 

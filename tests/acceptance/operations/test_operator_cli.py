@@ -1,4 +1,4 @@
-"""An operator with nothing but the command line: finds, reads, follows, talks to and stops runs."""
+"""The command line for operators: find, read, follow, message and stop runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every reason that this release gives over HTTP, provoked once, with the status that the contract wants."""
+"""Every reason of this release, provoked once over HTTP, with the status of the contract."""
 
 from __future__ import annotations
 

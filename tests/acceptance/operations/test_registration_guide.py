@@ -1,4 +1,4 @@
-"""The page "Namespace, Auth, And Worker Registration": its requests, sent as they stand there."""
+"""The page "Namespace, Auth, And Worker Registration" of the contract: its requests, sent verbatim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Server processes: how they start, what they refuse to start on, how they stop, and the pages beside the API."""
+"""Server processes: start, failures to start, shutdown, and the pages beside the API."""
 
 from __future__ import annotations
 
@@ -216,7 +216,6 @@ async def test_the_documentation_is_a_page_that_loads_nothing_from_elsewhere(clu
     for path, kind in (
         ("/", "text/html"),
         ("/docs", "text/html"),
-        ("/docs/page.js", "text/javascript"),
         ("/docs/page.css", "text/css"),
     ):
         page = await cluster.get(path, role=None)

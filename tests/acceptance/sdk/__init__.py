@@ -1,0 +1,1 @@
+"""The public SDK as client and worker."""

@@ -1,4 +1,4 @@
-"""The activities of the flows. They run in the process of the test, which may hold them at gates."""
+"""The activities of the flows. They run in the process of the test, which may block them at gates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test may hold in a worker that runs in its own process: activities, and workflow tasks under lease."""
+"""Gates at which a test blocks a worker in its own process: activities, and leased workflow tasks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COUNTS: Counter[str] = Counter()
 _held: dict[str, Gate] = {}
 
 
-class Doorkeeper(PassthroughWorkerInterceptor):
+class TaskGateInterceptor(PassthroughWorkerInterceptor):
     """Holds workflow tasks of chosen workflows after they were leased and before they are replayed."""
 
     async def execute_workflow_task(self, context: Any, go_on: Any) -> Any:

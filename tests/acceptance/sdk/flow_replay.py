@@ -1,4 +1,4 @@
-"""Every history that a flow leaves is replayed by the SDK itself: whole, and cut after every event."""
+"""Replays every history of a flow with the SDK: whole, and cut after every event."""
 
 from __future__ import annotations
 

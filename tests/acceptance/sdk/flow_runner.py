@@ -1,4 +1,4 @@
-"""A worker and a client of the public SDK beside each other, and all that tests of flows ask of them."""
+"""Runs a worker and a client of the public SDK, with the helpers of the flow tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.acceptance.sdk import (
     sdk_worker,
 )
 from tests.acceptance.sdk.flow_activities import ACTIVITIES
-from tests.acceptance.sdk.flow_gates import Doorkeeper
+from tests.acceptance.sdk.flow_gates import TaskGateInterceptor
 from tests.acceptance.sdk.flow_replay import Past, check
 from tests.support.patience import PATIENCE_S
 
@@ -147,7 +147,7 @@ def worker(client: Client, task_queue: str, workflows: Sequence[type] = WORKFLOW
         task_queue=task_queue,
         workflows=workflows,
         activities=ACTIVITIES,
-        interceptors=[Doorkeeper()],
+        interceptors=[TaskGateInterceptor()],
         max_concurrent_activity_tasks=50,
         shutdown_timeout=5.0,
     )

@@ -1,4 +1,4 @@
-"""Workflows that start others: children under every policy, and chains of runs."""
+"""Workflows that start others: children under every policy, and continue-as-new chains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workflows that are talked to: signals, queries, updates, conditions and message streams."""
+"""Workflows with signals, queries, updates, conditions and message streams."""
 
 from __future__ import annotations
 

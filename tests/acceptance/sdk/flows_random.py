@@ -1,4 +1,4 @@
-"""Programs at random: a workflow that does what a list of steps says, and lists of steps from a seed."""
+"""Random programs: a workflow that interprets a list of steps, and lists of steps from a seed."""
 
 from __future__ import annotations
 

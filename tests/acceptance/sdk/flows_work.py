@@ -1,4 +1,4 @@
-"""Workflows that do things: groups, sagas, selections, local activities, and what is recorded on the way."""
+"""Workflows with groups, sagas, selections, local activities and markers."""
 
 from __future__ import annotations
 

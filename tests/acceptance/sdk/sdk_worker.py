@@ -1,4 +1,4 @@
-"""A worker on the public SDK, as its users write them: importable by tests, and a process of its own.
+"""A worker on the public SDK, as users write them: importable by tests, and runnable as a process.
 
     python sdk_worker.py URL NAMESPACE QUEUE JOURNAL
 

@@ -1,4 +1,4 @@
-"""Children under every policy and chains of runs on the public SDK; every history is replayed by it."""
+"""Children under every policy and continue-as-new on the public SDK; every history is replayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals, queries, updates, conditions and streams on the public SDK; every history is replayed by it."""
+"""Signals, queries, updates, conditions and streams on the public SDK; every history is replayed."""
 
 from __future__ import annotations
 

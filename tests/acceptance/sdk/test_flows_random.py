@@ -1,4 +1,4 @@
-"""Random programs on the public SDK, talked to while they run; every history is replayed by it."""
+"""Random programs on the public SDK, with messages while they run; every history is replayed."""
 
 from __future__ import annotations
 

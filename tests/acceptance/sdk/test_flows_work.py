@@ -1,4 +1,4 @@
-"""Groups, sagas, selections, local activities and markers on the public SDK; every history is replayed by it."""
+"""Groups, sagas, selections, local activities and markers on the public SDK; every history is replayed."""
 
 from __future__ import annotations
 

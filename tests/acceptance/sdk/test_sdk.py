@@ -1,4 +1,4 @@
-"""The public SDK, unchanged, as client and worker. With several servers each of the two talks to another one."""
+"""The unmodified public SDK as client and worker; with several servers, each uses a different one."""
 
 from __future__ import annotations
 

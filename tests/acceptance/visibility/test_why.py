@@ -1,4 +1,4 @@
-"""Every wait is explained, through HTTP, on every topology."""
+"""Explanations of waits over HTTP, on every topology."""
 
 from __future__ import annotations
 

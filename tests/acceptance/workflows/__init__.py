@@ -1,0 +1,1 @@
+"""Workflows on real servers."""

@@ -1,4 +1,4 @@
-"""Concurrent runs over HTTP: what a worker of the asyncio SDK sends and is sent."""
+"""Concurrent runs over HTTP: what a worker of the asyncio SDK sends and receives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parallel groups: the code is woken once, when all of its members have ended, and no member is opened twice."""
+"""Parallel groups: one workflow task when all members have ended, and no member is started twice."""
 
 from __future__ import annotations
 

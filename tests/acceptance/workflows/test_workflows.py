@@ -1,4 +1,4 @@
-"""Workflows through HTTP: start, read, advance, end."""
+"""Workflows over HTTP: start, read, advance, close."""
 
 from __future__ import annotations
 

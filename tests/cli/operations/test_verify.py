@@ -174,7 +174,7 @@ class TestBadInput:
             ('{"seq": 2}', "line 2: Object missing required field `event`"),
             (
                 '{"event": "grantd"}',
-                "line 2: event 'grantd' is none that can be checked; did you mean 'granted'",
+                "line 2: event 'grantd' is unknown; did you mean 'granted'",
             ),
             (json.dumps(granted(2, "b", attempt="x")), "line 2: Expected `int`, got `str` - at `$.attempt`"),
             (
@@ -199,7 +199,7 @@ class TestBadInput:
         ("bad", "problem"),
         [
             ('{"op": "pol"}', "did you mean 'poll'"),
-            ('{"op": "poll", "t_inv": 5, "t_ok": 4}', "answered before it was sent"),
+            ('{"op": "poll", "t_inv": 5, "t_ok": 4}', "returned before it was sent"),
             ('{"op": "set_limits", "t_inv": 1, "scope": "cluster", "max_active_leases": -1}', "`int` >= 0"),
             ('{"op": "set_limits", "t_inv": 1, "scope": "cluster", "max_active_leases": NaN}', "malformed"),
             ('{"op": "start", "t_inv": 1, "verdict": "maybe"}', "'maybe'"),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.core.history import parallel_groups, waits
+from penstock.core.history import parallel_groups
 from penstock.core.history.command_effects import CommandEffects
 from penstock.core.history.commands import Command
 from penstock.core.history.decide import advance
@@ -14,8 +14,8 @@ from penstock.core.history.events import EventType
 from penstock.core.history.payloads import activity_payload, child_payload, timer_payload
 from penstock.core.history.recorder import record
 from penstock.core.history.structural_limits import StructuralLimits
-from penstock.core.history.waits import Waits
 from penstock.core.model import Activity, ChildRun, NewEvent, RecordedEvent, Run, RunId, Timer, Update
+from penstock.core.waits import Waits
 from tests.support.builders import NOW_MS, a_run
 
 ROOMY = StructuralLimits(open_activities_max=1_000, open_timers_max=1_000, events_max=10_000)
@@ -47,7 +47,7 @@ class Life:
 
     @property
     def waits(self) -> Waits:
-        return waits.parse(self.run.waits)
+        return self.run.waits
 
     @property
     def types(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.history import waits
+from penstock.core import waits
 from penstock.core.history.command_effects import CommandEffects
 from penstock.core.history.commands import (
     CancelSelectionOperation,
@@ -23,8 +23,9 @@ from penstock.core.history.events import WAKES_ALWAYS, EventType
 from penstock.core.history.payloads import retry_snapshot
 from penstock.core.history.recorder import record
 from penstock.core.history.structural_limits import EXTERNAL_REQUESTS_MAX
-from penstock.core.history.waits import Waits
 from penstock.core.model import ActivityTimeouts, Blob, NewEvent, RetrySchedule, Run, RunStatus, UpdateStatus
+from penstock.core.run_codec import decode_waits, encode_waits
+from penstock.core.waits import Waits
 from penstock.errors import Conflict, InvalidInput, Reason
 from tests.core.history.run_driver import ROOMY, SIGNAL, completed, entry
 from tests.support.builders import NOW_MS, a_run, an_update
@@ -45,7 +46,7 @@ def begun(*commands: Command) -> Run:
 
 def test_a_run_becomes_concurrent_with_its_first_completed_task():
     run = begun()
-    assert waits.parse(run.waits) == Waits(concurrent=True)
+    assert run.waits == Waits(concurrent=True)
     assert run.status is RunStatus.WAITING
 
 
@@ -88,12 +89,11 @@ def test_another_run_answers_once():
     ],
 )
 def test_what_is_known_of_a_concurrent_run_is_kept_with_it(kept: Waits):
-    assert waits.parse(waits.text(kept)) == kept
-    assert waits.is_concurrent(waits.text(kept))
+    assert decode_waits(encode_waits(kept)) == kept
 
 
 def test_of_a_run_that_was_kept_before_tasks_were_reserved_none_is():
-    assert waits.parse('{"concurrent":true,"cached":["w1",12]}').cached == ("w1", 12, 0)
+    assert decode_waits('{"concurrent":true,"cached":["w1",12]}').cached == ("w1", 12, 0)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_an_update_of_another_run_is_not_answered():
 
 
 def test_only_so_many_requests_to_other_workflows_are_open():
-    full = waits.text(Waits(concurrent=True, external=tuple(range(1, EXTERNAL_REQUESTS_MAX + 1))))
+    full = Waits(concurrent=True, external=tuple(range(1, EXTERNAL_REQUESTS_MAX + 1)))
     with pytest.raises(InvalidInput) as refusal:
         decide(replace(begun(), waits=full), GO)
     assert refusal.value.details["limit_kind"] == "pending_external_request_count"

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from penstock.core import payload_codec
-from penstock.core.history import lineage
 from penstock.core.history.commands import (
     Command,
     CompleteUpdate,
@@ -26,7 +25,15 @@ from penstock.core.history.commands import (
     UpsertMemo,
     UpsertSearchAttributes,
 )
-from penstock.core.model import Blob, ClosePolicy, PriorityOverride, RetrySchedule, RunStatus, UpdateStatus
+from penstock.core.model import (
+    Blob,
+    ClosePolicy,
+    PriorityOverride,
+    ReplayBlock,
+    RetrySchedule,
+    RunStatus,
+    UpdateStatus,
+)
 from penstock.errors import Conflict, Reason
 from tests.core.history.run_driver import SIGNAL, Life, completed
 from tests.support.builders import NOW_MS, an_update
@@ -197,7 +204,7 @@ def test_a_child_knows_its_parent_and_inherits_its_standing_and_nothing_else():
     assert (here.run.compatibility, there.run.compatibility) == ("build-1", None), (
         "builds are those of a queue"
     )
-    origin = lineage.of(there.run)
+    origin = there.run.lineage
     assert (origin.parent_run_id, origin.parent_workflow_id, origin.parent_step) == ("r1", "order-1", 2)
 
 
@@ -309,7 +316,7 @@ def test_no_other_task_may_apply_an_update():
 
 
 def test_a_task_that_is_decided_ends_the_trouble_before_it():
-    life = Life(task_failures=3, task_error="boom", blocked="{}", unseen_signals=4)
+    life = Life(task_failures=3, task_error="boom", blocked=ReplayBlock(), unseen_signals=4)
     life.decide(StartTimer(1))
     assert (life.run.task_failures, life.run.task_error, life.run.blocked) == (0, None, None)
     assert life.run.unseen_signals == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from durable_workflow.errors import NonDeterministicReplayError
 
 from penstock.core.history import divergence
 from penstock.core.history.divergence import CHARS_MAX, Divergence
+from penstock.core.model import ReplayBlock
 from tests.support.builders import NOW_MS, a_run, a_worker, an_event
 
 
@@ -84,14 +84,14 @@ def test_the_first_event_of_the_step_is_where_they_part():
     assert divergence.first(events, Divergence(None, (), None, "it differs")) is None
 
 
-def test_the_account_names_both_sides_and_the_code_that_did_not_fit():
+def test_the_block_names_both_sides_and_the_code_that_did_not_fit():
     run, worker = a_run(), a_worker(build_id="build-2")
     event = an_event("r1", 5, "TimerScheduled")
-    account = divergence.account(said(4, "activity", ["TimerScheduled"]), event, run, worker, NOW_MS)
-    assert (account["reason"], account["sequence"]) == ("nondeterminism", 4)
-    assert (account["event_sequence"], account["event_type"]) == (5, "TimerScheduled")
-    assert (account["recorded"], account["yielded"]) == (["TimerScheduled"], "activity")
-    assert (account["worker_id"], account["build_id"], account["fingerprint"]) == (
+    block = divergence.replay_block(said(4, "activity", ["TimerScheduled"]), event, run, worker, NOW_MS)
+    assert (block.reason, block.sequence) == ("nondeterminism", 4)
+    assert (block.event_sequence, block.event_type) == (5, "TimerScheduled")
+    assert (block.recorded, block.yielded) == (("TimerScheduled",), "activity")
+    assert (block.worker_id, block.build_id, block.fingerprint) == (
         "worker-1",
         "build-2",
         "f00d",
@@ -100,16 +100,16 @@ def test_the_account_names_both_sides_and_the_code_that_did_not_fit():
 
 def test_a_run_is_blocked_since_the_first_time():
     parted = said(4, "activity", ["TimerScheduled"])
-    first = divergence.account(parted, None, a_run(), None, NOW_MS)
-    again = divergence.account(parted, None, a_run(blocked=json.dumps(first)), None, NOW_MS + 60_000)
-    assert again["since"] == first["since"]
+    first = divergence.replay_block(parted, None, a_run(), None, NOW_MS)
+    again = divergence.replay_block(parted, None, a_run(blocked=first), None, NOW_MS + 60_000)
+    assert again.since == first.since
 
 
 # ── Who may go on ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def blocked(**changes: Any) -> str:
-    return json.dumps({"build_id": "build-1", "fingerprint": "f00d"} | changes)
+def blocked(**changes: Any) -> ReplayBlock:
+    return ReplayBlock(**{"build_id": "build-1", "fingerprint": "f00d"} | changes)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.history import lineage, waits
+from penstock.core import waits
+from penstock.core.history import lineage
 from penstock.core.history.commands import ContinueAsNew
-from penstock.core.history.lineage import Lineage
 from penstock.core.history.payloads import started
-from penstock.core.model import Blob, ClosePolicy, PriorityOverride, RetrySchedule, Run, RunId, RunStatus
+from penstock.core.model import (
+    NO_RETRY,
+    Blob,
+    ClosePolicy,
+    Lineage,
+    PriorityOverride,
+    RetrySchedule,
+    Run,
+    RunId,
+    RunStatus,
+)
+from penstock.core.run_codec import decode_lineage, encode_lineage
 from tests.support.builders import NOW_MS, a_run
 
 THRICE = RetrySchedule(3, True, (1, 5), ("CardDeclined",))
@@ -29,7 +40,7 @@ policies = st.builds(
 
 
 def a_child(origin: Lineage = CHILD, **changes: Any) -> Run:
-    return a_run(lineage=lineage.text(origin), run_number=2, **changes)
+    return a_run(lineage=origin, run_number=2, **changes)
 
 
 def retried(run: Run, *types: str, non_retryable: bool = False) -> lineage.Successor | None:
@@ -41,19 +52,19 @@ def retried(run: Run, *types: str, non_retryable: bool = False) -> lineage.Succe
     continued=st.none() | ids,
     tried=st.none() | ids,
     attempt=st.integers(1, 5),
-    retry=st.just(lineage.NO_RETRY) | policies,
+    retry=st.just(NO_RETRY) | policies,
 )
 def test_lineage_is_read_as_it_was_written(
     parent: Any, continued: Any, tried: Any, attempt: int, retry: RetrySchedule
 ):
     run_id, workflow_id, step, policy = parent or (None, None, None, ClosePolicy.ABANDON)
     origin = Lineage(run_id, workflow_id, step, policy, continued, tried, attempt, retry)
-    assert lineage.of(a_run(lineage=lineage.text(origin))) == origin
+    assert decode_lineage(encode_lineage(origin)) == origin
 
 
 def test_a_run_that_a_caller_started_comes_from_nowhere():
-    assert lineage.text(Lineage()) == "{}"
-    assert not lineage.of(a_run()).is_child
+    assert encode_lineage(Lineage()) == "{}"
+    assert not a_run().lineage.is_child
 
 
 # ── Continuing ──────────────────────────────────────────────────────────────────────────────────────────
@@ -66,12 +77,14 @@ def continued(run: Run, **changes: Any) -> Run:
 
 
 def test_a_continued_run_starts_anew_under_the_same_name():
-    run = a_run(last_step=9, last_sequence=40, last_task=7, open_timers=2, run_number=4, waits='{"old":true}')
+    run = a_run(
+        last_step=9, last_sequence=40, last_task=7, open_timers=2, run_number=4, waits=waits.Waits(old=True)
+    )
     after = continued(run)
     assert (after.run_id, after.workflow_id, after.run_number) == (NEXT, run.workflow_id, 5)
     assert (after.last_step, after.last_sequence, after.last_task, after.open_timers) == (0, 0, 0, 0)
     assert (after.status, after.waits, after.input) == (RunStatus.PENDING, waits.NEW_RUN, "AQ==")
-    assert lineage.of(after).continued_from == "r1"
+    assert after.lineage.continued_from == "r1"
     assert started(after).payload["continued_from_run_id"] == "r1"
 
 
@@ -98,13 +111,15 @@ def test_a_continued_run_has_the_run_timeout_memo_attributes_and_retries_that_th
     after = continued(run, run_timeout_s=5, memo={}, search_attributes={"c": 3}, retry=once)
     assert (after.run_timeout_s, after.run_deadline_at_ms) == (5, NOW_MS + 5_000)
     assert (after.memo, after.search_attributes, after.execution_timeout_s) == ("{}", '{"c":3}', 90)
-    assert lineage.of(after).retry == once
-    assert lineage.of(continued(run)).retry == THRICE
+    assert after.lineage.retry == once
+    assert continued(run).lineage.retry == THRICE
 
 
-@pytest.mark.parametrize("kept", ['{"concurrent":true}', '{"hushed":true,"delivers_cancel":true}'])
-def test_the_next_run_of_code_that_handles_cancellation_receives_a_cancel_from_its_first_task_on(kept: str):
-    assert waits.parse(continued(a_run(waits=kept)).waits).delivers_cancel
+@pytest.mark.parametrize("kept", [waits.Waits(concurrent=True), waits.NEW_RUN_DELIVERING_CANCEL])
+def test_the_next_run_of_code_that_handles_cancellation_receives_a_cancel_from_its_first_task_on(
+    kept: waits.Waits,
+):
+    assert continued(a_run(waits=kept)).waits.delivers_cancel
 
 
 def test_it_keeps_what_it_is_and_carries_unless_the_command_says_otherwise():
@@ -137,7 +152,7 @@ def test_the_clock_of_the_run_starts_again_and_that_of_the_execution_goes_on():
 
 def test_a_child_that_continues_stays_the_child_of_its_parent_and_has_all_its_attempts_again():
     tired = Lineage(RunId("parent"), "order-0", 4, retried_from=RunId("r0"), attempt=3, retry=THRICE)
-    origin = lineage.of(continued(a_child(tired)))
+    origin = continued(a_child(tired)).lineage
     assert (origin.parent_run_id, origin.parent_step, origin.retry) == ("parent", 4, THRICE)
     assert (origin.attempt, origin.retried_from) == (1, None)
 
@@ -155,7 +170,7 @@ def test_a_child_is_tried_as_often_and_as_late_as_its_policy_says(attempt: int, 
     assert after is not None
     assert after.at_ms == NOW_MS + rest_s * 1_000
     assert (after.run.run_number, after.run.input) == (3, "AQ==")
-    again = lineage.of(after.run)
+    again = after.run.lineage
     assert (again.attempt, again.retried_from, again.parent_run_id) == (attempt + 1, "r1", "parent")
     said = started(after.run).payload
     assert (said["retried_from_run_id"], said["retry_attempt"]) == ("r1", attempt + 1)

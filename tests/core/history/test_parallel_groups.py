@@ -12,6 +12,7 @@ from penstock.core.history import parallel_groups
 from penstock.core.history.commands import RecordSideEffect, ScheduleActivity, StartChild, StartTimer
 from penstock.core.history.events import EventType
 from penstock.core.model import Activity, Blob
+from penstock.core.waits import Waits
 from penstock.errors import Conflict, Reason
 from tests.core.history.run_driver import Life, chosen, completed, ended, entry, failed, fired, within
 
@@ -160,7 +161,7 @@ def test_two_groups_do_not_wait_for_each_other():
 
 
 def test_a_run_from_before_groups_were_kept_tells_members_by_their_numbers():
-    life = Life(last_step=3, open_activities=3, waits='{"old":true}')
+    life = Life(last_step=3, open_activities=3, waits=Waits(old=True))
     assert life.decide(*[member(index) for index in range(3)]).events == ()
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.history import waits
+from penstock.core import waits
 from penstock.core.history.commands import (
     Command,
     CompleteUpdate,
@@ -20,9 +20,10 @@ from penstock.core.history.commands import (
     ScheduleActivity,
     StartTimer,
 )
-from penstock.core.history.waits import ConditionWait, Selection, SelectionMember, Waits
 from penstock.core.model import Blob, Timer
+from penstock.core.run_codec import decode_waits, encode_waits
 from penstock.core.timestamps import iso
+from penstock.core.waits import ConditionWait, Selection, SelectionMember, Waits
 from tests.core.history.run_driver import SIGNAL, Life, fired
 from tests.support.builders import NOW_MS, an_update
 
@@ -97,12 +98,12 @@ selections = st.builds(
     )
 )
 def test_what_is_waited_for_is_read_as_it_was_written(kept: Waits):
-    assert waits.parse(waits.text(kept)) == kept
+    assert decode_waits(encode_waits(kept)) == kept
 
 
 def test_a_run_that_waits_for_nothing_special_keeps_nothing():
-    assert waits.text(Waits()) == "{}"
-    assert waits.parse("{}") == Waits()
+    assert encode_waits(Waits()) == "{}"
+    assert decode_waits("{}") == Waits()
 
 
 # ── Opening ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -275,7 +276,7 @@ def fired_unseen(life: Life) -> Any:
     life.run = replace(
         life.run,
         open_timers=life.run.open_timers - 1,
-        waits=waits.text(replace(life.waits, condition=replace(condition, fired=True))),
+        waits=replace(life.waits, condition=replace(condition, fired=True)),
     )
     return fired(its_timer(life, condition.step))
 

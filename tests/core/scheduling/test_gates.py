@@ -40,8 +40,8 @@ from penstock.core.scheduling.gates import (
     counted_by,
     due,
     gates,
-    unpermitted,
 )
+from penstock.core.scheduling.prefetch import without_limits
 from tests.core.scheduling.queue_model import LEVEL, per_second
 
 NOW_MS = 1_790_000_000_000
@@ -405,11 +405,11 @@ def test_who_takes_tasks_ahead_of_time_is_held_by_pauses_and_rates_and_by_no_lim
         dispatches=0,
         settings=rate | {LimitSetting.LEASE_CAP: 0, LimitSetting.DISPATCHES: 0},
     )
-    leases, rate_ = passing(unpermitted(queue))
+    leases, rate_ = passing(without_limits(queue))
     assert leases.left > 0, "what runs is counted when it is started"
     assert (rate_.kind, rate_.scope, rate_.left) == (GateKind.RATE, OWN, 10)
     paused = a_line(replace(scopes[1], paused=True), settings={LimitSetting.PAUSED: "on"})
-    assert [gate.scope for gate in passing(unpermitted(paused))] == [OWN, GROUP]
+    assert [gate.scope for gate in passing(without_limits(paused))] == [OWN, GROUP]
 
 
 def test_a_task_says_which_scopes_count_its_lease():

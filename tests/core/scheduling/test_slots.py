@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model import TaskKind
+from penstock.core.scheduling.prefetch import free_buffer
 from penstock.core.scheduling.slots import PollSlots, SlotUsage, free_slots
 from tests.support.builders import a_worker
 
@@ -47,18 +48,18 @@ def test_nobody_gets_more_than_it_asked_for_or_has_slots_for_and_nothing_is_left
 
 def test_what_runs_and_what_was_fetched_ahead_take_slots_of_their_own() -> None:
     worker = a_worker(activity_slots=5, workflow_slots=1)
-    held = SlotUsage(running=2, ahead=4)
+    held = SlotUsage(running=2, prefetched=4)
     assert free_slots(worker, TaskKind.ACTIVITY, held) == 3
-    assert free_slots(worker, TaskKind.ACTIVITY, held, ahead=True) == 1
+    assert free_buffer(worker, TaskKind.ACTIVITY, held) == 1
     assert free_slots(worker, TaskKind.WORKFLOW, SlotUsage(running=3)) == 0
 
 
 def test_a_buffer_lets_a_worker_claim_more_ahead_than_it_runs() -> None:
     soft = a_worker(activity_slots=2, advertised={"max_claimed_activity_tasks": 4})
-    held = SlotUsage(running=2, ahead=3)
+    held = SlotUsage(running=2, prefetched=3)
     assert free_slots(soft, TaskKind.ACTIVITY, held) == 0
-    assert free_slots(soft, TaskKind.ACTIVITY, held, ahead=True) == 1
+    assert free_buffer(soft, TaskKind.ACTIVITY, held) == 1
     small = a_worker(activity_slots=4, advertised={"max_claimed_activity_tasks": 1})
-    assert free_slots(small, TaskKind.ACTIVITY, held, ahead=True) == 1, "as many again as it has slots"
+    assert free_buffer(small, TaskKind.ACTIVITY, held) == 1, "as many again as it has slots"
     closed = a_worker(activity_slots=0, advertised={"max_claimed_activity_tasks": 4})
-    assert free_slots(closed, TaskKind.ACTIVITY, SlotUsage(), ahead=True) == 0
+    assert free_buffer(closed, TaskKind.ACTIVITY, SlotUsage()) == 0

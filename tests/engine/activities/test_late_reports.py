@@ -1,4 +1,4 @@
-"""A timeout is judged at the moment of a report: what comes after it does not count, whether it was swept or not."""
+"""Timeouts are enforced when a report arrives: a late report is not recorded, whether or not the sweeper ran."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from penstock.core.model import ActivityStatus, RetrySchedule, RunStatus
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.activities import activity_reports
 from penstock.engine.activities.activity_reports import AttemptFailure
 from penstock.engine.matching import permits
-from penstock.engine.matching.claim import Leased
 from penstock.errors import LeaseLost, PenstockError, Reason
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, Scene, charge, of, tries
 
 CLOCKS = ("start_to_close", "schedule_to_close", "heartbeat")
@@ -31,7 +32,7 @@ async def running(scene: Scene, retry: RetrySchedule | None = None, **limits: An
 
 async def refused(scene: Scene, leased: Leased, failure: AttemptFailure | None = None) -> PenstockError:
     with pytest.raises(LeaseLost) as refusal:
-        await (scene.finish(leased) if failure is None else scene.break_off(leased, failure))
+        await (scene.finish(leased) if failure is None else scene.fail_activity(leased, failure))
     return refusal.value
 
 
@@ -69,7 +70,7 @@ async def test_a_late_result_of_an_activity_with_attempts_left_is_followed_by_an
 
 
 async def test_a_late_failure_is_a_timeout(scene: Scene) -> None:
-    """It would have ended the activity for good; the timeout is tried again."""
+    """It would have failed the activity for good; the timeout is retried."""
     leased = await running(scene, tries(2, 0), start_to_close_ms=LIMIT_MS)
     scene.clock.advance(LIMIT_MS)
     await refused(scene, leased, AttemptFailure("no such card", non_retryable=True))
@@ -79,7 +80,7 @@ async def test_a_late_failure_is_a_timeout(scene: Scene) -> None:
 async def test_a_worker_may_report_the_timeout_itself(scene: Scene) -> None:
     leased = await running(scene, start_to_close_ms=LIMIT_MS)
     scene.clock.advance(LIMIT_MS)
-    receipt = await scene.break_off(leased, AttemptFailure("too slow", "TimeoutError", extra=OWN_TIMEOUT))
+    receipt = await scene.fail_activity(leased, AttemptFailure("too slow", "TimeoutError", extra=OWN_TIMEOUT))
     assert (receipt.outcome, receipt.late) == ("failed", None)
 
 
@@ -96,7 +97,7 @@ async def test_a_heartbeat_after_the_timeout_does_not_bring_the_attempt_back(
 ) -> None:
     leased = await running(scene, **limited(clock))
     scene.clock.advance(LIMIT_MS)
-    beat = await scene.breathe(leased)
+    beat = await scene.heartbeat(leased)
     assert (beat.recorded, beat.reason) == (False, Reason.STALE_ATTEMPT.value)
     activity = scene.activity(leased)
     assert await activity_reports.time_out(scene.ctx, activity.activity_id)
@@ -106,7 +107,7 @@ async def test_a_task_that_is_handed_back_after_its_timeout_has_timed_out(scene:
     leased = await running(scene, start_to_close_ms=LIMIT_MS)
     scene.clock.advance(LIMIT_MS)
     with pytest.raises(LeaseLost):
-        await activity_reports.hand_back(scene.ctx, "default", leased.task.task_id, of(leased))
+        await direct.hand_back_activity(scene.ctx, "default", leased.task.task_id, of(leased))
     assert await activity_reports.time_out(scene.ctx, scene.activity(leased).activity_id)
 
 
@@ -152,6 +153,6 @@ async def test_a_task_that_is_granted_after_its_timeout_has_timed_out(
     if swept:
         assert await activity_reports.time_out(scene.ctx, scene.activity(leased).activity_id)
     assert (await refused(scene, leased)).reason is Reason.STALE_ATTEMPT
-    assert not (await scene.breathe(leased)).recorded
+    assert not (await scene.heartbeat(leased)).recorded
     assert scene.activity(leased).status is ActivityStatus.TIMED_OUT
     assert (await scene.types(leased.run.run_id)).count("ActivityTimedOut") == 1

@@ -1,4 +1,4 @@
-"""A budget for retries: those that fall due get their places one after the other, and first attempts go freely."""
+"""The retry budget: due retries take its slots one after the other; first attempts are not limited."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from penstock.core.limits.policies import LimitSetting
 from penstock.core.model import ActivityStatus, TaskState
+from penstock.core.scheduling.polls import Leased
 from penstock.core.why.values import ConstraintKind, RemedyKind
 from penstock.engine.limits import policies
 from penstock.engine.limits.policies import UNSET, PolicyUpdate, SettingChange
 from penstock.engine.maintenance.sweepers.overdue_activities import overdue_activities
-from penstock.engine.matching.claim import Leased
 from penstock.engine.visibility import explanations
 from penstock.errors import InvalidInput, Reason
 from tests.engine.support.scene import ACTIVITY, WORKFLOW, Scene, a_scene, charge, tries
@@ -30,18 +30,18 @@ async def budget(scene: Scene, per_second: float | None) -> None:
 
 
 async def fail_all(scene: Scene, count: int, *backoff_s: int, **limits: int) -> list[Leased]:
-    """So many activities, each of which failed once at this moment."""
+    """A number of activities, each failed once at this moment."""
     failed = []
     for number in range(count):
         await scene.start_activity(f"charge-{number}", charge(tries(5, *backoff_s), None, "Charge", **limits))
         failed.append(await scene.take(ACTIVITY))
     for leased in failed:
-        await scene.break_off(leased)
+        await scene.fail_activity(leased)
     return failed
 
 
 async def moments(scene: Scene, failed: list[Leased]) -> list[int]:
-    """When each retry became ready, as time goes on from one that is due to the next."""
+    """When each retry became ready, advancing the clock from one due time to the next."""
     found: list[int] = []
     for _ in range(MOMENTS_MAX):
         tasks = [scene.task(leased.task.task_id) for leased in failed]
@@ -50,12 +50,12 @@ async def moments(scene: Scene, failed: list[Leased]) -> list[int]:
         if not resting:
             return found
         next_ms = min(task.available_at_ms for task in resting)
-        await scene.later(max(0, next_ms - scene.clock.now_ms()))
+        await scene.advance(max(0, next_ms - scene.clock.now_ms()))
     raise AssertionError("retries rest for ever")
 
 
 def check(moments_ms: list[int], per_second: float) -> None:
-    """In any time no more than the budget, and one that was in the middle of its place."""
+    """In any interval at most the budget plus one."""
     interval_ms = 1_000 / per_second
     ordered = sorted(moments_ms)
     for first, start in enumerate(ordered):
@@ -85,7 +85,7 @@ async def test_first_attempts_and_workflow_tasks_are_not_concerned(scene: Scene)
     assert (await scene.take(ACTIVITY)).run.workflow_id == "fresh"
     await scene.start("order-1")
     await scene.fail(await scene.take(WORKFLOW))
-    await scene.later(1_000)
+    await scene.advance(1_000)
     assert await scene.claim(WORKFLOW) is not None
 
 
@@ -114,7 +114,7 @@ async def test_the_moment_inside_a_place_depends_on_the_task_and_not_on_who_asks
 async def test_taking_the_budget_away_lets_everything_go_and_a_new_one_deals_new_places(scene: Scene):
     await budget(scene, 0.01)
     failed = await fail_all(scene, 10)
-    await scene.later(10)
+    await scene.advance(10)
     await budget(scene, 100)
     found = await moments(scene, failed)
     assert max(found) - NOW_MS < 500
@@ -122,13 +122,13 @@ async def test_taking_the_budget_away_lets_everything_go_and_a_new_one_deals_new
     again = [await scene.take(ACTIVITY) for _ in failed]
     await budget(scene, 0.01)
     for leased in again:
-        await scene.break_off(leased)
+        await scene.fail_activity(leased)
     await budget(scene, None)
-    await scene.later(0)
+    await scene.advance(0)
     assert len([await scene.take(ACTIVITY) for _ in failed]) == 10
 
 
-async def test_why_says_that_the_budget_moved_the_retry(scene: Scene):
+async def test_why_reports_that_the_budget_moved_the_retry(scene: Scene):
     await budget(scene, 0.1)
     await fail_all(scene, 3)
     why = (await explanations.activity(scene.ctx, "default", "charge-2")).explanation
@@ -143,7 +143,7 @@ async def test_why_says_that_the_budget_moved_the_retry(scene: Scene):
     assert (await explanations.activity(scene.ctx, "default", "charge-2")).explanation == why
 
 
-async def test_a_retry_that_rests_is_told_apart_from_one_that_was_moved(scene: Scene):
+async def test_a_retry_in_backoff_is_distinguished_from_one_that_was_moved(scene: Scene):
     await budget(scene, 0.1)
     await fail_all(scene, 1, 60)
     found = (await explanations.activity(scene.ctx, "default", "charge-0")).explanation.binding
@@ -184,7 +184,7 @@ async def test_whatever_falls_due_when_the_budget_holds_and_nothing_is_lost(
         await scene.start_activity(f"charge-{number}", charge(tries(5, backoff_s)))
         failed.append(await scene.take(ACTIVITY))
     for leased in failed:
-        await scene.break_off(leased)
+        await scene.fail_activity(leased)
     found = await moments(scene, failed)
     assert len(found) == len(backoffs)
     check(found, per_second)

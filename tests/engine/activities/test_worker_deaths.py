@@ -1,4 +1,4 @@
-"""Workers that die under activities: what is told of it, and when it is enough."""
+"""Worker deaths during activities: how they are reported, and when an activity is quarantined."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from msgspec.structs import replace
 
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.model import ActivityStatus, RetrySchedule, RunStatus, TaskState
+from penstock.core.scheduling.polls import Leased
 from penstock.core.scheduling.worker_deaths import ON_LOST_LEASE, QUARANTINED, WORKER_CRASHED, OnLostLease
 from penstock.core.why.values import ConstraintKind
 from penstock.engine.activities import activity_reports
 from penstock.engine.activities.activity_reports import AttemptFailure
-from penstock.engine.matching.claim import Leased
 from penstock.engine.runtime.stall_detector import GRACE_S, StallDetector
 from penstock.engine.visibility import explanations
 from penstock.engine.workers import worker_registry
 from penstock.errors import Reason
 from penstock.sdk.activities.outcomes import NOT_BEGUN, WORKER_SHUTDOWN
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, WORKFLOW, Scene, a_scene, charge, of, tries
 
 CRASH = AttemptFailure("exit code 1", WORKER_CRASHED)
@@ -31,13 +32,13 @@ def app_task(retry: RetrySchedule | None = None) -> ScheduleActivity:
 
 
 async def lose(scene: Scene, leased: Leased) -> None:
-    """The worker is not heard of any more."""
+    """The worker stops sending heartbeats."""
     scene.clock.set(leased.task.lease_expires_at_ms or 0)
     assert await activity_reports.reclaim(scene.ctx, leased.task.task_id)
 
 
 async def refusal(scene: Scene, leased: Leased) -> object:
-    return (await scene.breathe(leased)).reason
+    return (await scene.heartbeat(leased)).reason
 
 
 # ── One death ───────────────────────────────────────────────────────────────────────────────────────────
@@ -50,9 +51,13 @@ async def test_a_task_without_retries_whose_worker_dies_has_failed_as_worker_cra
     stored = scene.run(run.run_id)
     assert (stored.status, stored.closed_reason) == (RunStatus.FAILED, "failed")
     assert (await scene.types(run.run_id))[-2:] == ["ActivityFailed", "WorkflowFailed"]
-    said = await scene.payload(run.run_id, -2)
-    assert (said["exception_type"], said["code"], said["attempt_number"]) == (WORKER_CRASHED, None, 1)
-    assert said["activity_attempt_id"] == leased.task.lease_token
+    payload = await scene.payload(run.run_id, -2)
+    assert (payload["exception_type"], payload["code"], payload["attempt_number"]) == (
+        WORKER_CRASHED,
+        None,
+        1,
+    )
+    assert payload["activity_attempt_id"] == leased.task.lease_token
     activity = scene.activity(leased)
     assert (activity.status, activity.worker_deaths, activity.quarantined) == (ActivityStatus.FAILED, 1, 0)
     assert scene.task(leased.task.task_id).state is TaskState.DONE
@@ -64,9 +69,9 @@ async def test_a_task_with_retries_whose_worker_dies_is_tried_again(scene: Scene
     run = await scene.start_activity(command=app_task(tries(2, 3)))
     first = await scene.take(ACTIVITY)
     await lose(scene, first)
-    said = await scene.payload(run.run_id, -1)
-    assert (said["exception_type"], said["retry_after_attempt"]) == (WORKER_CRASHED, 1)
-    await scene.later(3_000)
+    payload = await scene.payload(run.run_id, -1)
+    assert (payload["exception_type"], payload["retry_after_attempt"]) == (WORKER_CRASHED, 1)
+    await scene.advance(3_000)
     second = await scene.take(ACTIVITY, "w2")
     assert second.task.attempt == 2
     assert await refusal(scene, first) == Reason.STALE_ATTEMPT
@@ -82,7 +87,7 @@ async def test_a_task_whose_policy_names_worker_crashed_is_not_tried_again(scene
     assert (await scene.payload(run.run_id, -2))["exception_type"] == WORKER_CRASHED
 
 
-async def test_a_task_that_was_fetched_ahead_of_time_is_given_back_without_a_death(scene: Scene):
+async def test_a_task_that_was_prefetched_is_given_back_without_a_death(scene: Scene):
     await scene.start_activity(command=app_task())
     leased = await scene.take(ACTIVITY, claim_lease_ms=5_000)
     await lose(scene, leased)
@@ -110,15 +115,15 @@ async def test_an_activity_of_a_workflow_that_kills_three_workers_is_quarantined
     for number in range(3):
         leased = await scene.take(ACTIVITY, f"w{number}")
         await lose(scene, leased)
-    said = await scene.payload(leased.run.run_id, -1)
+    payload = await scene.payload(leased.run.run_id, -1)
     assert (await scene.types(leased.run.run_id))[-1] == "ActivityFailed"
-    assert (said["exception_type"], said["code"], said["non_retryable"]) == (
+    assert (payload["exception_type"], payload["code"], payload["non_retryable"]) == (
         WORKER_CRASHED,
         QUARANTINED,
         True,
     )
-    assert said["exception"]["worker_deaths"] == 3
-    assert "3 workers died" in said["message"]
+    assert payload["exception"]["worker_deaths"] == 3
+    assert "3 workers died" in payload["message"]
     activity = scene.activity(leased)
     assert (activity.status, activity.worker_deaths, activity.quarantined) == (ActivityStatus.FAILED, 3, 1)
     assert await scene.claim(ACTIVITY) is None
@@ -134,18 +139,18 @@ async def test_a_task_whose_process_is_reported_dead_is_quarantined_after_as_man
     for _ in range(deaths):
         assert scene.run(run.run_id).is_open
         leased = await scene.take(ACTIVITY)
-        receipt = await scene.break_off(leased, CRASH)
+        receipt = await scene.fail_activity(leased, CRASH)
     assert (receipt.outcome, scene.run(run.run_id).status) == ("failed", RunStatus.FAILED)
     assert (await scene.payload(run.run_id, -2))["code"] == QUARANTINED
     assert (await scene.payload(run.run_id, -1))["exception"]["code"] == QUARANTINED
-    assert (await scene.break_off(leased, CRASH)).repeated
+    assert (await scene.fail_activity(leased, CRASH)).repeated
 
 
 async def test_both_kinds_of_death_count_and_failures_of_the_function_do_not(scene: Scene):
     run = await scene.start_activity(command=app_task(FOR_EVER))
     for failure in (AttemptFailure("boom"), CRASH, AttemptFailure("boom"), None, AttemptFailure("boom")):
         leased = await scene.take(ACTIVITY)
-        await (lose(scene, leased) if failure is None else scene.break_off(leased, failure))
+        await (lose(scene, leased) if failure is None else scene.fail_activity(leased, failure))
         assert scene.run(run.run_id).is_open
     last = await scene.take(ACTIVITY)
     assert scene.activity(last).worker_deaths == 2
@@ -160,7 +165,7 @@ async def test_a_process_that_ended_with_its_worker_or_before_the_task_began_is_
     await scene.start_activity(command=app_task(FOR_EVER))
     for _ in range(4):
         ended = replace(CRASH, extra={"code": code})
-        await scene.break_off(await scene.take(ACTIVITY), ended)
+        await scene.fail_activity(await scene.take(ACTIVITY), ended)
     leased = await scene.take(ACTIVITY)
     assert (leased.task.attempt, scene.activity(leased).worker_deaths) == (5, 0)
 
@@ -175,7 +180,7 @@ async def test_nothing_is_quarantined_where_that_is_switched_off():
     await scene.finish(leased)
 
 
-async def test_the_queue_goes_on_behind_a_task_that_is_quarantined(scene: Scene):
+async def test_the_queue_continues_behind_a_task_that_is_quarantined(scene: Scene):
     await scene.start_activity("poison", app_task(FOR_EVER))
     for number in range(3):
         await lose(scene, await scene.take(ACTIVITY, f"w{number}"))
@@ -184,14 +189,14 @@ async def test_the_queue_goes_on_behind_a_task_that_is_quarantined(scene: Scene)
         await scene.finish(await scene.take(ACTIVITY))
 
 
-async def test_why_tells_of_the_dead_and_of_the_quarantine(scene: Scene):
+async def test_why_reports_worker_deaths_and_the_quarantine(scene: Scene):
     await scene.start_activity("poison", app_task(FOR_EVER))
     await lose(scene, await scene.take(ACTIVITY))
     leased = await scene.take(ACTIVITY, "w2")
     running = (await explanations.activity(scene.ctx, "default", "poison")).explanation
     assert "1 worker died running it before" in running.sentence
-    await scene.break_off(leased, CRASH)
-    await scene.break_off(await scene.take(ACTIVITY), CRASH)
+    await scene.fail_activity(leased, CRASH)
+    await scene.fail_activity(await scene.take(ACTIVITY), CRASH)
     ended = (await explanations.activity(scene.ctx, "default", "poison")).explanation
     assert ended.binding is not None
     assert ended.binding.kind is ConstraintKind.QUARANTINED
@@ -199,12 +204,12 @@ async def test_why_tells_of_the_dead_and_of_the_quarantine(scene: Scene):
 
 
 async def test_a_late_report_of_a_worker_that_was_taken_for_dead_changes_nothing(scene: Scene):
-    """It only had lost its network: its death counts, and its result does not."""
+    """It had only lost its network: its death is counted, and its result is not recorded."""
     run = await scene.start_activity(command=app_task())
     leased = await scene.take(ACTIVITY)
     await lose(scene, leased)
     with pytest.raises(Exception) as refused:
-        await activity_reports.complete(
+        await direct.complete_activity(
             scene.ctx, "default", leased.task.task_id, of(leased), leased.run.input
         )
     assert getattr(refused.value, "reason", None) is Reason.RUN_CLOSED
@@ -216,7 +221,7 @@ async def test_a_late_report_of_a_worker_that_was_taken_for_dead_changes_nothing
 
 @dataclass
 class Watch:
-    """The seconds of a server that has just begun."""
+    """Seconds since a server started."""
 
     now: float = 0.0
 
@@ -225,7 +230,7 @@ class Watch:
 
 
 async def restarted(scene: Scene, leased: Leased) -> tuple[Scene, Watch]:
-    """The same, with a server that begins after the lease has ended."""
+    """`a_server` that starts after the lease has expired."""
     watch = Watch()
     scene.clock.set((leased.task.lease_expires_at_ms or 0) + 60_000)
     ctx = replace(scene.ctx, stall_detector=StallDetector(watch))
@@ -233,17 +238,17 @@ async def restarted(scene: Scene, leased: Leased) -> tuple[Scene, Watch]:
     return dataclasses.replace(scene, ctx=ctx), watch
 
 
-async def test_a_worker_is_heard_first_whose_lease_ended_while_no_server_was_there(scene: Scene):
+async def test_a_worker_gets_grace_whose_lease_expired_while_the_server_was_down(scene: Scene):
     run = await scene.start_activity(command=app_task())
     leased = await scene.take(ACTIVITY)
     scene, _ = await restarted(scene, leased)
     assert not await activity_reports.reclaim(scene.ctx, leased.task.task_id)
-    assert (await scene.breathe(leased)).recorded
+    assert (await scene.heartbeat(leased)).recorded
     await scene.finish(leased)
     assert scene.run(run.run_id).status is RunStatus.COMPLETED
 
 
-async def test_a_worker_that_is_not_heard_soon_after_the_server_came_back_has_died(scene: Scene):
+async def test_a_worker_without_a_heartbeat_soon_after_the_restart_has_died(scene: Scene):
     run = await scene.start_activity(command=app_task())
     leased = await scene.take(ACTIVITY)
     scene, watch = await restarted(scene, leased)
@@ -253,7 +258,7 @@ async def test_a_worker_that_is_not_heard_soon_after_the_server_came_back_has_di
     assert scene.run(run.run_id).status is RunStatus.FAILED
 
 
-async def test_what_is_only_delivered_again_does_not_wait_for_a_word(scene: Scene):
+async def test_redelivery_does_not_wait_for_the_grace_period(scene: Scene):
     await scene.start_activity(command=charge())
     leased = await scene.take(ACTIVITY)
     scene, _ = await restarted(scene, leased)

@@ -1,4 +1,4 @@
-"""Faults that a reading of the limits found: each was there once."""
+"""Regression tests for defects found in a review of the limits."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from penstock.engine.maintenance.sweepers.idle_keys import idle_keys
 from penstock.engine.maintenance.sweepers.idle_lanes import idle_lanes
 from penstock.engine.matching.dispatcher import Dispatcher
 from tests.engine.support.scene import Scene, a_poll
+from tests.support.claims import leased_of
 
 PER_SECOND = 1_000_000
 
@@ -31,14 +32,14 @@ async def configure(scene: Scene, **settings: int | str) -> None:
     await policies.configure(scene.ctx, "default", "orders", TaskKind.ACTIVITY, PolicyUpdate(asks), "me")
 
 
-async def conveyed(scene: Scene) -> int | None:
+async def reported_rate(scene: Scene) -> int | None:
     view = await policies.read(scene.ctx, "default", "orders", TaskKind.ACTIVITY)
     return None if view.queue.worker_rate is None else view.queue.worker_rate.micro
 
 
 async def keys_taken(scene: Scene, most: int) -> list[str]:
     [verdict] = await scene.ask(a_poll(TaskKind.ACTIVITY, tasks_max=most))
-    return [each.task.key for each in verdict.leased]
+    return [each.task.key for each in leased_of(verdict)]
 
 
 def places(scene: Scene, queue_id: QueueId) -> dict[str, int]:
@@ -47,18 +48,18 @@ def places(scene: Scene, queue_id: QueueId) -> dict[str, int]:
     }
 
 
-async def test_a_poll_conveys_its_rate_once_and_not_at_every_look(scene: Scene):
+async def test_a_poll_reports_its_rate_once_and_not_at_every_claim(scene: Scene):
     await scene.register()
     await scene.register("w2")
     dispatcher = Dispatcher(scene.ctx)
     asked = a_poll(TaskKind.ACTIVITY, activities_per_second_micro=5 * PER_SECOND)
     waiting = asyncio.create_task(dispatcher.poll(asked, 60_000))
-    while await conveyed(scene) is None:
+    while await reported_rate(scene) is None:
         await asyncio.sleep(0)
     await report_rate(scene.ctx, "default", "orders", RateReport(77 * PER_SECOND, "w2"))
     await enqueue(scene, "a")
     assert (await waiting).leased
-    assert await conveyed(scene) == 77 * PER_SECOND, "who spoke last is heard, not who waits longest"
+    assert await reported_rate(scene) == 77 * PER_SECOND, "who spoke last is heard, not who waits longest"
     await dispatcher.close()
 
 
@@ -80,14 +81,14 @@ async def test_no_lower_level_goes_first_when_more_keys_fall_due_than_one_claim_
         await enqueue(scene, key, 2, level=5)
     for _ in range(3):
         await keys_taken(scene, 2 * len(low))
-    await scene.later(1)
+    await scene.advance(1)
     await enqueue(scene, "urgent", 2, level=0)
     assert await keys_taken(scene, 1) == ["urgent"]
-    await scene.later(2_000)
+    await scene.advance(2_000)
     assert (await keys_taken(scene, 1) or await keys_taken(scene, 1)) == ["urgent"]
 
 
-async def test_a_change_that_says_nothing_about_keys_leaves_those_that_stand_aside(scene: Scene):
+async def test_a_change_without_keys_leaves_blocked_lanes_alone(scene: Scene):
     await scene.register()
     await configure(scene, key_rate=PER_SECOND)
     await enqueue(scene, "a", 3)
@@ -100,9 +101,9 @@ async def test_a_change_that_says_nothing_about_keys_leaves_those_that_stand_asi
     assert places(scene, queue.queue_id) == {"a": LaneState.DIRTY}
 
 
-async def test_without_limits_on_keys_nobody_stands_aside_any_more(scene: Scene):
+async def test_without_key_limits_no_lane_is_blocked(scene: Scene):
     await scene.register()
-    await configure(scene, key_running=1)
+    await configure(scene, key_lease_cap=1)
     await enqueue(scene, "a", 3)
     assert await keys_taken(scene, 3) == ["a"]
     ask = PolicyUpdate({LimitSetting.KEY_LEASE_CAP: SettingChange(UNSET)})
@@ -120,7 +121,7 @@ async def test_a_rate_that_is_raised_opens_by_the_new_one(scene: Scene, old: int
     assert await keys_taken(scene, 3) == ["a"]
     await configure(scene, queue_rate=1_000 * PER_SECOND, queue_burst=0)
     await keys_taken(scene, 3)
-    await scene.later(10)
+    await scene.advance(10)
     assert await keys_taken(scene, 3)
 
 
@@ -132,7 +133,7 @@ async def test_idle_keys_of_a_queue_are_forgotten_together(scene: Scene):
     assert len(await keys_taken(scene, 5)) == 5
     kept = PolicyUpdate(keys={"kept": KeySettingsChange(weight_milli=2_000)})
     await policies.configure(scene.ctx, "default", "orders", TaskKind.ACTIVITY, kept, "me")
-    await scene.later(2_000)
+    await scene.advance(2_000)
     assert await idle_keys(scene.ctx).sweep() == 1
     queue = await scene.queue(TaskKind.ACTIVITY)
     found = await scene.read(lambda tx: tx.policies.key_states(queue.queue_id, ["once-0", "once-4", "kept"]))

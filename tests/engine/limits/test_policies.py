@@ -1,4 +1,4 @@
-"""Settings of a line: versioned, logged, made whole or not at all."""
+"""A queue's settings: versioned, logged, changed atomically."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def weights(view: PolicyView) -> dict[str, int | None]:
 
 
 async def listened(scene: Scene, kind: TaskKind = ACTIVITY, name: str = "orders") -> list[str]:
-    """What rings from now on for one line."""
+    """The notifications of one queue from now on."""
     rung: list[str] = []
     queue = await scene.queue(kind, name)
     scene.wakeups.listen(queue_topic(queue.queue_id), lambda: rung.append(name))
@@ -59,7 +59,7 @@ async def listened(scene: Scene, kind: TaskKind = ACTIVITY, name: str = "orders"
 
 
 class TestSettings:
-    async def test_a_line_that_nobody_used_has_none_and_is_not_made_by_looking(self, scene: Scene) -> None:
+    async def test_an_unused_queue_has_none_and_reading_does_not_create_it(self, scene: Scene) -> None:
         view = await read(scene)
         assert (view.queue.policy.version, values(view), list(view.keys), view.key_count) == (0, {}, [], 0)
         assert await scene.read(lambda tx: tx.queues.list("default")) == []
@@ -134,7 +134,7 @@ class TestSettings:
         assert [each.author for each in view.keys] == ["operator"]
         assert len(await log(scene)) == 3
 
-    async def test_waiting_polls_are_told_of_a_change_and_of_nothing_else(self, scene: Scene) -> None:
+    async def test_waiting_polls_are_notified_of_a_change_and_of_nothing_else(self, scene: Scene) -> None:
         rung = await listened(scene)
         await configure(scene, settings={RATE: SettingChange(500)})
         await configure(scene, settings={RATE: SettingChange(500)})
@@ -200,7 +200,7 @@ class TestVersions:
         view = await read(scene)
         assert (values(view), view.key_count) == ({RATE: 500}, 0)
 
-    async def test_a_refused_change_does_not_bring_a_line_into_being(self, scene: Scene) -> None:
+    async def test_a_refused_change_does_not_create_a_queue(self, scene: Scene) -> None:
         with pytest.raises(PenstockError):
             await configure(scene, settings={RATE: SettingChange(1)}, if_version=3)
         assert await scene.read(lambda tx: tx.queues.list("default")) == []
@@ -220,7 +220,7 @@ class TestKeys:
         policy = view.queue.policy
         assert (policy.overridden_keys, policy.limited_keys, policy.capped_keys) == (1, 1, 1)
 
-    async def test_a_key_with_nothing_left_to_say_is_counted_no_more(self, scene: Scene) -> None:
+    async def test_a_key_without_settings_is_no_longer_counted(self, scene: Scene) -> None:
         await configure(
             scene, keys={"big": KeySettingsChange(5_000, 10, 3, True), "small": KeySettingsChange(500)}
         )
@@ -246,7 +246,7 @@ class TestKeys:
         ]
         assert view.queue.policy.overridden_keys == 0
 
-    async def test_what_the_same_change_says_of_a_key_goes_with_the_clearing(self, scene: Scene) -> None:
+    async def test_settings_of_a_key_in_the_same_change_survive_the_clearing(self, scene: Scene) -> None:
         await configure(
             scene,
             keys={
@@ -312,7 +312,7 @@ class TestKeys:
 
 
 class TestHistory:
-    async def test_the_log_tells_what_became_of_what_newest_first(self, scene: Scene) -> None:
+    async def test_the_log_shows_each_change_newest_first(self, scene: Scene) -> None:
         await configure(
             scene, settings={RATE: SettingChange(500, "guess")}, keys={"big": KeySettingsChange(5_000)}
         )
@@ -335,7 +335,7 @@ class TestHistory:
         ]
         assert len(await log(scene, limit=3)) == 3
 
-    async def test_a_line_that_nobody_used_has_no_history(self, scene: Scene) -> None:
+    async def test_an_unused_queue_has_no_history(self, scene: Scene) -> None:
         assert await log(scene) == []
 
     async def test_the_log_forgets_the_oldest_versions(self, scene: Scene) -> None:
@@ -346,36 +346,40 @@ class TestHistory:
 
 
 class TestWorkerRates:
-    async def test_what_a_worker_conveys_on_registration_is_kept(self, scene: Scene) -> None:
+    async def test_the_rate_a_worker_reports_on_registration_is_kept(self, scene: Scene) -> None:
         rung = await listened(scene)
         await scene.register("w1", activities_per_second_micro=50_000_000)
-        conveyed = (await read(scene)).queue.worker_rate
-        assert conveyed is not None
-        assert (conveyed.micro, conveyed.worker_id, conveyed.at_ms) == (50_000_000, "w1", NOW_MS)
+        reported_rate = (await read(scene)).queue.worker_rate
+        assert reported_rate is not None
+        assert (reported_rate.micro, reported_rate.worker_id, reported_rate.at_ms) == (
+            50_000_000,
+            "w1",
+            NOW_MS,
+        )
         assert rung == ["orders"]
         assert (await read(scene, WORKFLOW)).queue.worker_rate is None
 
-    async def test_whoever_speaks_last_is_heard_and_silence_says_nothing(self, scene: Scene) -> None:
+    async def test_the_last_report_wins_and_no_report_changes_nothing(self, scene: Scene) -> None:
         await scene.register("w1", activities_per_second_micro=50_000_000)
         await scene.register("w2", activities_per_second_micro=8_000_000)
         await scene.register("w3")
         await worker_registry.heartbeat(scene.ctx, "default", "w1", None, None, None)
-        conveyed = (await read(scene)).queue.worker_rate
-        assert conveyed is not None
-        assert (conveyed.micro, conveyed.worker_id) == (8_000_000, "w2")
+        reported_rate = (await read(scene)).queue.worker_rate
+        assert reported_rate is not None
+        assert (reported_rate.micro, reported_rate.worker_id) == (8_000_000, "w2")
         await worker_registry.heartbeat(scene.ctx, "default", "w1", None, None, None, 50_000_000)
-        conveyed = (await read(scene)).queue.worker_rate
-        assert conveyed is not None
-        assert (conveyed.micro, conveyed.worker_id) == (50_000_000, "w1")
+        reported_rate = (await read(scene)).queue.worker_rate
+        assert reported_rate is not None
+        assert (reported_rate.micro, reported_rate.worker_id) == (50_000_000, "w1")
 
-    async def test_saying_the_same_again_wakes_nobody(self, scene: Scene) -> None:
+    async def test_repeating_a_report_wakes_no_poll(self, scene: Scene) -> None:
         await scene.register("w1", activities_per_second_micro=50_000_000)
         rung = await listened(scene)
         await worker_registry.heartbeat(scene.ctx, "default", "w1", None, None, None, 50_000_000)
         await scene.register("w2", activities_per_second_micro=50_000_000)
         assert rung == []
 
-    async def test_the_operator_is_heard_before_the_worker(self, scene: Scene) -> None:
+    async def test_the_operator_overrides_the_worker(self, scene: Scene) -> None:
         await scene.register("w1", activities_per_second_micro=50_000_000)
         view = await configure(scene, settings={RATE: SettingChange(5_000_000)})
         assert view.queue.rules.queue_rate is not None
@@ -401,7 +405,7 @@ class TestWorkerRates:
 
 
 class TestLeases:
-    """What runs is counted only where something depends on it."""
+    """Running tasks are counted only where a limit needs it."""
 
     async def test_leases_that_are_out_already_are_counted_when_a_limit_comes(self, scene: Scene) -> None:
         for number in range(3):
@@ -414,7 +418,7 @@ class TestLeases:
         assert await running(scene) == 1
         assert await scene.claim(ACTIVITY) is not None
 
-    async def test_a_key_held_at_its_limit_goes_on_when_the_limit_goes(self, scene: Scene) -> None:
+    async def test_a_key_held_at_its_limit_continues_when_the_limit_is_removed(self, scene: Scene) -> None:
         for number in range(2):
             await scene.start_activity(f"charge-{number}")
         await configure(scene, settings={LimitSetting.KEY_LEASE_CAP: SettingChange(1)})
@@ -436,11 +440,11 @@ async def running(scene: Scene, key: str = "") -> int:
 
 
 class TestNamespaces:
-    async def test_a_namespace_shares_fairly_unless_told_otherwise(self, scene: Scene) -> None:
+    async def test_a_namespace_is_fair_by_default(self, scene: Scene) -> None:
         assert (await namespaces.create(scene.ctx, "billing", None, None)).fair == 1
         assert (await namespaces.create(scene.ctx, "batch", None, None, fair=False)).fair == 0
 
-    async def test_its_word_holds_for_every_line_that_has_none_of_its_own(self, scene: Scene) -> None:
+    async def test_its_setting_applies_to_every_queue_without_one_of_its_own(self, scene: Scene) -> None:
         await namespaces.ensure(scene.ctx, "default")
         await configure(scene, kind=WORKFLOW, settings={LimitSetting.FAIRNESS: SettingChange("on")})
         await namespaces.update(scene.ctx, "default", None, None, fair=False)
@@ -449,7 +453,7 @@ class TestNamespaces:
         await configure(scene, kind=WORKFLOW, settings={LimitSetting.FAIRNESS: SettingChange(UNSET)})
         assert (await read(scene, WORKFLOW)).queue.rules.order == "arrival"
 
-    async def test_polls_of_all_its_queues_look_again_when_the_order_changes(self, scene: Scene) -> None:
+    async def test_polls_of_all_its_queues_are_woken_when_the_order_changes(self, scene: Scene) -> None:
         await namespaces.ensure(scene.ctx, "default")
         rung = await listened(scene)
         other = await listened(scene, WORKFLOW, "reports")

@@ -1,4 +1,4 @@
-"""Rates that workers convey for their whole queue: who is heard, for how long, what goes by them in virtual time."""
+"""Queue rates reported by workers: which report wins, how long it lasts, and what it limits, on virtual time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from structlog.testing import capture_logs
 from penstock.core.limits.policies import LimitSetting
 from penstock.core.limits.rate_reports import RateReport
 from penstock.core.model import TaskKind
+from penstock.core.scheduling.polls import Held, Leased
 from penstock.engine.limits import admission, policies
 from penstock.engine.limits.policies import UNSET, PolicyUpdate, PolicyView, SettingChange, Unset
 from penstock.engine.limits.rate_reports import report_rate
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import Leased
+from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.workers import worker_registry
 from tests.engine.support.scene import ACTIVITY, WORKFLOW, Scene, a_poll, a_scene, charge, tries
+from tests.support.claims import leased_of
 
 PER_SECOND = 1_000_000
 MINUTE = 60_000
@@ -53,7 +54,7 @@ async def fill(scene: Scene, count: int, **how: Any) -> None:
 
 async def some(scene: Scene, most: int, worker_id: str = "w1", kind: TaskKind = ACTIVITY) -> list[Leased]:
     [verdict] = await scene.ask(a_poll(kind, worker_id, tasks_max=most))
-    return list(verdict.leased)
+    return list(leased_of(verdict))
 
 
 async def drained_after_ms(scene: Scene, count: int, servers: int = 1) -> int:
@@ -66,13 +67,13 @@ async def drained_after_ms(scene: Scene, count: int, servers: int = 1) -> int:
     began, taken = scene.clock.now_ms(), 0
     for ctx in itertools.islice(itertools.cycle(houses), FIRST_LOOKS_MAX):
         poll = a_poll(ACTIVITY, tasks_max=min(100, count - taken))
-        [verdict] = await claim.claim(ctx, queue.queue_id, [poll], None)
-        taken += len(verdict.leased)
+        [verdict] = await claim_tasks(ctx, queue.queue_id, [poll], None)
+        taken += len(leased_of(verdict))
         if taken == count:
             return scene.clock.now_ms() - began
-        if not verdict.leased:
-            assert verdict.look_again_in_ms is not None
-            scene.clock.advance(verdict.look_again_in_ms)
+        if isinstance(verdict, Held):
+            assert verdict.retry_in_ms is not None
+            scene.clock.advance(verdict.retry_in_ms)
     raise AssertionError("there is no end of it")
 
 
@@ -111,9 +112,9 @@ class TestNumbers:
             for leased in await some(scene, 100):
                 attempts += 1
                 if leased.task.attempt == 1:
-                    await scene.break_off(leased)
+                    await scene.fail_activity(leased)
             if attempts < 60:
-                await scene.later(100)
+                await scene.advance(100)
         assert scene.clock.now_ms() - began == 5_000
 
     async def test_workflow_tasks_cost_none(self, scene: Scene) -> None:
@@ -147,7 +148,7 @@ class TestWhoIsHeard:
         assert taken == 5 + 5 * 10
         assert await rate(scene) == (5, "worker")
 
-    async def test_the_operator_is_heard_up_and_down_and_pauses(self, scene: Scene) -> None:
+    async def test_the_operator_raises_lowers_and_pauses(self, scene: Scene) -> None:
         await scene.register()
         await say(scene, 5)
         await operate(scene, 50)
@@ -166,7 +167,7 @@ class TestWhoIsHeard:
         assert await rate(scene) == (100, "worker")
         assert len(await some(scene, 3)) == 3
 
-    async def test_nobody_is_above_what_the_system_allows(self) -> None:
+    async def test_no_rate_exceeds_the_system_limit(self) -> None:
         scene = a_scene(queue_rate_max="7")
         await admission.declare(scene.ctx, scene.ctx.settings.admission, "server")
         await scene.register()
@@ -182,7 +183,7 @@ class TestWhoIsHeard:
 
 
 class TestLapses:
-    async def test_what_nobody_repeats_lapses_after_five_minutes(self, scene: Scene) -> None:
+    async def test_a_report_that_is_not_repeated_expires_after_five_minutes(self, scene: Scene) -> None:
         await scene.register()
         await scene.register("w2")
         await say(scene, 2)
@@ -194,7 +195,7 @@ class TestLapses:
         assert await rate(scene) == (None, "none")
         assert len(await some(scene, 40, "w2")) == 38
 
-    async def test_whoever_waits_for_a_slow_rate_looks_again_when_it_lapses(self, scene: Scene) -> None:
+    async def test_a_poll_held_by_a_slow_rate_is_retried_when_it_expires(self, scene: Scene) -> None:
         await scene.register()
         await say(scene, 0.001)
         await fill(scene, 3)
@@ -241,12 +242,12 @@ class TestChanges:
             scene.clock.advance(2 * MINUTE)
             await say(scene, 5)
             await say(scene, 50, "w2")
-        told = [(each["worker_id"], each["worker_id_before"], each["per_second"]) for each in logs]
-        assert told == [("w1", None, 5), ("w2", "w1", 50)]
+        reported = [(each["worker_id"], each["worker_id_before"], each["per_second"]) for each in logs]
+        assert reported == [("w1", None, 5), ("w2", "w1", 50)]
 
 
 class TestConflicts:
-    async def test_two_workers_at_odds_are_told_of_once_and_shown(self, scene: Scene) -> None:
+    async def test_a_conflict_between_two_workers_is_logged_once_and_shown(self, scene: Scene) -> None:
         await scene.register("w1")
         await scene.register("w2")
         with capture_logs() as logs:
@@ -255,13 +256,17 @@ class TestConflicts:
                 scene.clock.advance(1_000)
                 await say(scene, 50, "w2")
                 scene.clock.advance(1_000)
-        [told] = [each for each in logs if each["event"] == "queue.rate_conflict"]
-        assert told["log_level"] == "warning"
-        assert (told["task_queue"], told["worker_id"], told["other_worker_id"]) == ("orders", "w1", "w2")
-        assert (told["per_second"], told["other_per_second"]) == (5, 50)
-        conveyed = (await view(scene)).queue.worker_rate
-        assert conveyed is not None
-        assert conveyed.conflict is not None
+        [reported] = [each for each in logs if each["event"] == "queue.rate_conflict"]
+        assert reported["log_level"] == "warning"
+        assert (reported["task_queue"], reported["worker_id"], reported["other_worker_id"]) == (
+            "orders",
+            "w1",
+            "w2",
+        )
+        assert (reported["per_second"], reported["other_per_second"]) == (5, 50)
+        reported_rate = (await view(scene)).queue.worker_rate
+        assert reported_rate is not None
+        assert reported_rate.conflict is not None
         assert await rate(scene) == (50, "worker")
 
     async def test_a_worker_that_left_or_fell_silent_is_no_rival(self, scene: Scene) -> None:
@@ -278,6 +283,6 @@ class TestConflicts:
             ("queue.rate_conveyed", 5, 50),
             ("queue.rate_conveyed", 50, 8),
         ]
-        conveyed = (await view(scene)).queue.worker_rate
-        assert conveyed is not None
-        assert conveyed.conflict is None
+        reported_rate = (await view(scene)).queue.worker_rate
+        assert reported_rate is not None
+        assert reported_rate.conflict is None

@@ -1,4 +1,4 @@
-"""Sweepers: what nobody finished is found and mended through the same use cases."""
+"""Sweepers: unfinished work is found and handled through the same transactions."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ async def test_due_timers_fire_in_one_sweep(scene: Scene):
     assert scene.run(run.run_id).open_timers == 1
 
 
-async def test_rests_that_have_ended_put_their_tasks_in_line(scene: Scene):
+async def test_tasks_whose_backoff_has_ended_become_ready(scene: Scene):
     await scene.start()
     await scene.decide(charge(tries(2, 5)))
     first = await scene.take(ACTIVITY)
-    await scene.break_off(first)
+    await scene.fail_activity(first)
     scene.clock.advance(5_000)
     assert await due_tasks(scene.ctx).sweep() == 1
     assert scene.task(first.task.task_id).state is TaskState.READY
@@ -100,19 +100,19 @@ async def test_old_nonces_are_forgotten_and_young_ones_kept(scene: Scene):
     assert await old_records(scene.ctx).sweep() == 0
 
 
-async def test_one_that_cannot_be_mended_does_not_hinder_the_others(scene: Scene):
+async def test_an_item_that_fails_does_not_block_the_others(scene: Scene):
     mended: list[int] = []
 
     async def find(*_: object) -> list[int]:
         return [1, 2, 3]
 
-    async def mend(_: object, number: int) -> bool:
+    async def handle(_: object, number: int) -> bool:
         if number == 2:
             raise RuntimeError("stuck")
         mended.append(number)
         return True
 
-    sweeper = Sweeper[int]("test", scene.ctx, find, mend)
+    sweeper = Sweeper[int]("test", scene.ctx, find, handle)
     assert await sweeper.sweep() == 3
     assert mended == [1, 3]
 
@@ -121,20 +121,20 @@ async def test_a_sweep_that_fails_is_tried_again_later(scene: Scene):
     async def find(*_: object) -> list[int]:
         raise Unavailable(Reason.STORE_UNAVAILABLE, "The store is away.")
 
-    async def mend(*_: object) -> bool:
+    async def handle(*_: object) -> bool:
         return True
 
-    assert await Sweeper[int]("test", scene.ctx, find, mend).try_sweep() == 0
+    assert await Sweeper[int]("test", scene.ctx, find, handle).try_sweep() == 0
 
 
 async def test_a_full_batch_asks_for_another_sweep(scene: Scene):
     async def find(_: object, limit: int) -> list[int]:
         return list(range(limit))
 
-    async def mend(*_: object) -> bool:
+    async def handle(*_: object) -> bool:
         return True
 
-    sweeper = Sweeper[int]("test", scene.ctx, find, mend)
+    sweeper = Sweeper[int]("test", scene.ctx, find, handle)
     assert await sweeper.sweep() == BATCH
     assert await sweeper.try_sweep() == BATCH
 

@@ -1,4 +1,4 @@
-"""Sweepers outlive whatever their store says: once it is back, what was due is done."""
+"""Sweepers survive store outages: once the store is back, due work is done."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ERRORS = [
 
 
 class FailingStore:
-    """A store that says the same error to everything, as long as it has one."""
+    """A store that raises one error for everything while it is set."""
 
     def __init__(self, behind: Store) -> None:
         self._behind = behind
@@ -66,7 +66,7 @@ class FailingStore:
 
 @pytest.fixture
 def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beat without a pause, so that an outage of several beats is over at once."""
+    """Tick without a pause, so that an outage of several ticks is over at once."""
     monkeypatch.setattr(module, "TICK_S", 0.0)
 
 
@@ -78,7 +78,9 @@ async def until(happened: Callable[[], bool], running: asyncio.Task[None]) -> No
 
 @pytest.mark.usefixtures("no_rest")
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-async def test_timers_fire_after_the_store_is_back_whatever_it_said_meanwhile(scene: Scene, error: Exception):
+async def test_timers_fire_after_the_store_is_back_whatever_error_it_raised_meanwhile(
+    scene: Scene, error: Exception
+):
     run = await scene.start()
     await scene.decide(StartTimer(60))
     store = FailingStore(scene.ctx.store)
@@ -98,7 +100,7 @@ async def test_timers_fire_after_the_store_is_back_whatever_it_said_meanwhile(sc
 
 @pytest.mark.usefixtures("no_rest")
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-async def test_tasks_that_have_rested_are_ready_after_the_store_is_back(scene: Scene, error: Exception):
+async def test_tasks_whose_backoff_ended_are_ready_after_the_store_is_back(scene: Scene, error: Exception):
     await scene.start()
     await scene.fail(await scene.take(WORKFLOW))
     store = FailingStore(scene.ctx.store)

@@ -1,4 +1,4 @@
-"""Claims: who gets which task, and what a poll that gets none is told."""
+"""Claims: which poll gets which task, and what a poll without a task gets."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import pytest
 
 from penstock.core.model import ActivityStatus, TaskPriority, TaskState
 from penstock.core.scheduling.dispatch import HoldReason, WorkerFilter
-from penstock.engine.matching.claim import claim, hand_back
+from penstock.core.scheduling.polls import Held, Refused, Retry, RetryReason
+from penstock.engine.matching.claim import claim
+from penstock.engine.matching.undelivered import hand_back
 from penstock.engine.workers import cohorts
 from penstock.errors import Reason
 from tests.engine.support.scene import ACTIVITY, DONE, WORKFLOW, Scene, a_poll, charge, of, tries
 from tests.support.builders import NOW_MS
+from tests.support.claims import leased_of
 
 
 async def test_a_claim_leases_the_task_with_the_run_and_its_history(scene: Scene):
@@ -47,9 +50,8 @@ async def test_a_claimed_activity_is_running_in_its_attempt_with_its_deadline(sc
 async def test_an_empty_queue_holds(scene: Scene):
     await scene.register()
     [verdict] = await scene.ask(a_poll(WORKFLOW))
-    assert verdict.hold is not None
+    assert isinstance(verdict, Held)
     assert verdict.hold.reason is HoldReason.EMPTY
-    assert verdict.leased == ()
 
 
 async def test_a_history_longer_than_the_page_is_cut_at_the_page(scene: Scene):
@@ -69,7 +71,7 @@ async def test_polls_are_served_in_order_of_arrival_one_task_each(scene: Scene):
     for number in range(2):
         await scene.start(f"order-{number}")
     verdicts = await scene.ask(*(a_poll(WORKFLOW) for _ in range(3)))
-    assert [[leased.run.workflow_id for leased in each.leased] for each in verdicts] == [
+    assert [[leased.run.workflow_id for leased in leased_of(each)] for each in verdicts] == [
         ["order-0"],
         ["order-1"],
         [],
@@ -81,7 +83,7 @@ async def test_a_poll_with_more_room_gets_more_once_everybody_has_one(scene: Sce
     for number in range(5):
         await scene.start(f"order-{number}")
     verdicts = await scene.ask(a_poll(WORKFLOW, tasks_max=4), a_poll(WORKFLOW), a_poll(WORKFLOW, tasks_max=2))
-    assert [len(each.leased) for each in verdicts] == [2, 1, 2]
+    assert [len(leased_of(each)) for each in verdicts] == [2, 1, 2]
 
 
 async def test_no_task_is_leased_twice(scene: Scene):
@@ -126,7 +128,7 @@ async def test_a_worker_gets_only_the_types_it_names(scene: Scene):
     assert (await scene.take(WORKFLOW, "all")).run.workflow_id == "order-1"
 
 
-async def test_a_poll_whose_worker_fits_otherwise_is_told_its_fit_and_takes_nothing(scene: Scene):
+async def test_a_poll_whose_worker_fits_otherwise_gets_its_filter_and_takes_nothing(scene: Scene):
     await scene.register("orders", workflow_types=("Order",))
     await scene.register("mail", workflow_types=("Mail",))
     await scene.start("order-1")
@@ -134,8 +136,8 @@ async def test_a_poll_whose_worker_fits_otherwise_is_told_its_fit_and_takes_noth
     queue = await scene.queue(WORKFLOW)
     asked = [a_poll(WORKFLOW, "orders"), a_poll(WORKFLOW, "mail")]
     first, second = await claim(scene.ctx, queue.queue_id, asked, WorkerFilter(("Order",), None))
-    assert [leased.run.workflow_id for leased in first.leased] == ["order-1"]
-    assert (second.leased, second.worker_filter) == ((), WorkerFilter(("Mail",), None))
+    assert [leased.run.workflow_id for leased in leased_of(first)] == ["order-1"]
+    assert second == Retry(RetryReason.OTHER_FILTER, WorkerFilter(("Mail",), None))
 
 
 # ── Refusals ────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,15 +157,15 @@ async def drained(scene: Scene) -> None:
         (drained, {}, Reason.WORKER_DRAINING),
     ],
 )
-async def test_a_worker_that_may_not_poll_is_told_why_and_the_task_stays(
+async def test_a_worker_that_may_not_poll_is_refused_and_the_task_stays(
     scene: Scene, prepare: Callable[[Scene], Any] | None, changes: dict[str, Any], reason: Reason
 ):
     run = await scene.start()
     if prepare is not None:
         await prepare(scene)
     [verdict] = await scene.ask(a_poll(WORKFLOW, **changes))
-    assert verdict.refusal is not None
-    assert verdict.refusal.reason is reason
+    assert isinstance(verdict, Refused)
+    assert verdict.error.reason is reason
     assert [task.state for task in scene.live(run.run_id)] == [TaskState.READY]
 
 
@@ -171,8 +173,8 @@ async def test_one_refused_poll_does_not_hinder_its_neighbours(scene: Scene):
     await scene.register("good")
     await scene.start()
     refused, served = await scene.ask(a_poll(WORKFLOW, "unknown"), a_poll(WORKFLOW, "good"))
-    assert refused.refusal is not None
-    assert len(served.leased) == 1
+    assert isinstance(refused, Refused)
+    assert len(leased_of(served)) == 1
 
 
 async def test_a_poll_is_a_sign_of_life(scene: Scene):
@@ -207,8 +209,8 @@ async def test_a_poll_of_several_tasks_is_repeated_as_a_whole(scene: Scene):
     asked = a_poll(WORKFLOW, poll_request_id="p1", tasks_max=3)
     [first] = await scene.ask(asked)
     [again] = await scene.ask(asked)
-    assert [each.task.lease_token for each in again.leased] == [
-        each.task.lease_token for each in first.leased
+    assert [each.task.lease_token for each in leased_of(again)] == [
+        each.task.lease_token for each in leased_of(first)
     ]
 
 
@@ -293,8 +295,8 @@ async def test_what_happened_while_a_workflow_task_was_away_is_in_the_history_wh
     await scene.finish(second)
     await hand_back(scene.ctx, away)
     await scene.finish(third)
-    told = [(await scene.payload(run.run_id, place)).get("sequence") for place in (-3, -2, -1)]
-    assert told == [1, 2, 3]
+    reported = [(await scene.payload(run.run_id, place)).get("sequence") for place in (-3, -2, -1)]
+    assert reported == [1, 2, 3]
     assert scene.run(run.run_id).buffered == 0
     again = await scene.take(WORKFLOW)
     assert len(again.events) == again.run.last_sequence == 7

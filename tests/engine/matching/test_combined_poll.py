@@ -1,4 +1,4 @@
-"""One poll for two kinds of work: whichever comes first is given, and nothing is lost on the way."""
+"""Combined polls: whichever kind of work comes first is returned, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG_MS = 60_000
 ADVERTISED = {"capabilities": ["update_validation_tasks"]}
 
 
-class Desk:
+class CombinedPollHarness:
     """A dispatcher, a run that waits, and the worker that polls for both kinds of work."""
 
     def __init__(self, scene: Scene, run: Run) -> None:
@@ -38,14 +38,14 @@ class Desk:
         return self._go(polling)
 
     def ask(self) -> asyncio.Task[None]:
-        """A caller who waits until an update is validated."""
+        """A caller that waits until an update is validated."""
         arguments = payload_codec.encode([])
         return self._go(
             update_validation.require_approval(self.scene.ctx, self.run, "set", arguments, asyncio.Event())
         )
 
     async def asked(self) -> asyncio.Task[None]:
-        """The same, once the update is in line."""
+        """`asks`, once the update is pending."""
         asked = self.ask()
         while not self.scene.tables.queries:
             await asyncio.sleep(0)
@@ -70,69 +70,71 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(scene: Scene) -> AsyncIterator[Desk]:
+async def harness(scene: Scene) -> AsyncIterator[CombinedPollHarness]:
     await scene.register(advertised=ADVERTISED)
     run = await scene.start()
     await scene.decide(OpenConditionWait("set"))
-    desk = Desk(scene, run)
-    yield desk
-    await desk.close()
+    harness = CombinedPollHarness(scene, run)
+    yield harness
+    await harness.close()
 
 
 def pending(scene: Scene) -> list[QueryState]:
     return [query.state for query in scene.tables.queries.values()]
 
 
-async def test_a_poll_that_waits_gets_the_update_that_comes(desk: Desk):
-    poll = desk.poll(LONG_MS)
-    await desk.quiet()
+async def test_a_poll_that_waits_gets_the_update_that_comes(harness: CombinedPollHarness):
+    poll = harness.poll(LONG_MS)
+    await harness.quiet()
     assert not poll.done()
-    await desk.asked()
+    await harness.asked()
     leased = await poll
     assert isinstance(leased, LeasedQuery)
     assert leased.query.lease_owner == "w1"
 
 
-async def test_a_poll_that_waits_gets_the_task_that_comes(desk: Desk):
-    poll = desk.poll(LONG_MS)
-    await desk.quiet()
-    other = await desk.scene.start("order-2")
+async def test_a_poll_that_waits_gets_the_task_that_comes(harness: CombinedPollHarness):
+    poll = harness.poll(LONG_MS)
+    await harness.quiet()
+    other = await harness.scene.start("order-2")
     answer = await poll
     assert isinstance(answer, PollAnswer)
     assert [leased.run.run_id for leased in answer.leased] == [other.run_id]
-    await desk.asked()
-    assert pending(desk.scene) == [QueryState.PENDING], "nobody listens for updates any more"
+    await harness.asked()
+    assert pending(harness.scene) == [QueryState.PENDING], "nobody listens for updates any more"
 
 
-async def test_a_poll_without_a_wait_gets_what_is_there(desk: Desk):
-    nothing = await desk.poll()
+async def test_a_poll_without_a_wait_gets_what_is_there(harness: CombinedPollHarness):
+    nothing = await harness.poll()
     assert isinstance(nothing, PollAnswer)
     assert nothing.status is PollStatus.EMPTY
-    await desk.asked()
-    await desk.scene.start("order-2")
-    first, second = await desk.poll(), await desk.poll()
+    await harness.asked()
+    await harness.scene.start("order-2")
+    first, second = await harness.poll(), await harness.poll()
     assert isinstance(first, LeasedQuery), "somebody waits for it"
     assert isinstance(second, PollAnswer)
     assert len(second.leased) == 1
 
 
-async def test_a_poll_that_is_repeated_gets_its_task_again_and_no_update_in_its_place(desk: Desk):
-    await desk.scene.start("order-2")
-    first = await desk.poll(poll_request_id="p1")
+async def test_a_poll_that_is_repeated_gets_its_task_again_and_no_update_in_its_place(
+    harness: CombinedPollHarness,
+):
+    await harness.scene.start("order-2")
+    first = await harness.poll(poll_request_id="p1")
     assert isinstance(first, PollAnswer)
-    await desk.asked()
-    again = await desk.poll(poll_request_id="p1")
+    await harness.asked()
+    again = await harness.poll(poll_request_id="p1")
     assert isinstance(again, PollAnswer)
     assert [each.task.task_id for each in again.leased] == [each.task.task_id for each in first.leased]
-    assert isinstance(await desk.poll(poll_request_id="p2"), LeasedQuery)
+    assert isinstance(await harness.poll(poll_request_id="p2"), LeasedQuery)
 
 
-async def test_polls_with_one_request_id_take_turns(desk: Desk):
-    first = desk.poll(LONG_MS, poll_request_id="p1")
-    await desk.quiet()
-    second = desk.poll(LONG_MS, poll_request_id="p1")
-    await desk.quiet()
-    await desk.scene.start("order-2")
+async def test_polls_with_one_request_id_take_turns(harness: CombinedPollHarness):
+    first = harness.poll(LONG_MS, poll_request_id="p1")
+    await harness.quiet()
+    second = harness.poll(LONG_MS, poll_request_id="p1")
+    await harness.quiet()
+    await harness.scene.start("order-2")
     answers = [await first, await second]
     assert all(isinstance(each, PollAnswer) for each in answers)
     tasks = {
@@ -141,56 +143,58 @@ async def test_polls_with_one_request_id_take_turns(desk: Desk):
     assert len(tasks) == 1
 
 
-async def test_a_caller_that_hangs_up_leaves_everything_to_others(desk: Desk):
-    poll = desk.poll(LONG_MS)
-    await desk.quiet()
+async def test_a_caller_that_hangs_up_leaves_everything_to_others(harness: CombinedPollHarness):
+    poll = harness.poll(LONG_MS)
+    await harness.quiet()
     poll.cancel()
     await asyncio.wait([poll])
-    await desk.asked()
-    other = await desk.scene.start("order-2")
-    assert pending(desk.scene) == [QueryState.PENDING]
-    assert [task.state for task in desk.scene.live(other.run_id)] == [TaskState.READY]
-    assert desk.dispatcher.open_polls == 0
+    await harness.asked()
+    other = await harness.scene.start("order-2")
+    assert pending(harness.scene) == [QueryState.PENDING]
+    assert [task.state for task in harness.scene.live(other.run_id)] == [TaskState.READY]
+    assert harness.dispatcher.open_polls == 0
 
 
-async def test_of_a_task_and_an_update_that_come_at_once_one_is_given_and_the_other_waits(desk: Desk):
-    poll = desk.poll(LONG_MS)
-    await desk.quiet()
-    await asyncio.gather(desk.asked(), desk.scene.start("order-2"))
+async def test_of_a_task_and_an_update_that_come_at_once_one_is_given_and_the_other_waits(
+    harness: CombinedPollHarness,
+):
+    poll = harness.poll(LONG_MS)
+    await harness.quiet()
+    await asyncio.gather(harness.asked(), harness.scene.start("order-2"))
     first = await poll
-    await desk.quiet()
-    second = await desk.poll(LONG_MS)
+    await harness.quiet()
+    second = await harness.poll(LONG_MS)
     assert {type(first), type(second)} == {PollAnswer, LeasedQuery}
 
 
-async def test_a_poll_of_a_worker_that_may_not_is_refused(desk: Desk):
-    poll = desk.poll(LONG_MS, worker_id="nobody")
+async def test_a_poll_of_a_worker_that_may_not_is_refused(harness: CombinedPollHarness):
+    poll = harness.poll(LONG_MS, worker_id="nobody")
     with pytest.raises(PenstockError) as refused:
         await poll
     assert refused.value.reason is Reason.WORKER_NOT_REGISTERED
-    await desk.asked()
+    await harness.asked()
     with pytest.raises(PenstockError) as again:
-        await desk.poll(LONG_MS, worker_id="nobody")
+        await harness.poll(LONG_MS, worker_id="nobody")
     assert again.value.reason is Reason.WORKER_NOT_REGISTERED
-    assert pending(desk.scene) == [QueryState.PENDING]
+    assert pending(harness.scene) == [QueryState.PENDING]
 
 
-async def test_a_server_that_drains_ends_the_poll(desk: Desk):
-    poll = desk.poll(LONG_MS)
-    await desk.quiet()
-    desk.dispatcher.drain()
+async def test_a_server_that_drains_ends_the_poll(harness: CombinedPollHarness):
+    poll = harness.poll(LONG_MS)
+    await harness.quiet()
+    harness.dispatcher.drain()
     answer = await poll
     assert isinstance(answer, PollAnswer)
     assert answer.leased == ()
 
 
 async def test_a_worker_that_polls_one_kind_at_a_time_is_let_go_for_an_update(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    harness: CombinedPollHarness, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "YIELD_AFTER_S", 0.01)
     named: dict[str, Any] = {"workflow_types": ("Order",), "activity_types": ("Charge",)}
-    await desk.scene.register(advertised=ADVERTISED, **named)
-    await desk.asked()
-    desk.dispatcher.start()
-    answer = await desk.dispatcher.poll(a_poll(ACTIVITY), LONG_MS)
+    await harness.scene.register(advertised=ADVERTISED, **named)
+    await harness.asked()
+    harness.dispatcher.start()
+    answer = await harness.dispatcher.poll(a_poll(ACTIVITY), LONG_MS)
     assert (answer.leased, answer.status) == ((), PollStatus.EMPTY)

@@ -1,4 +1,4 @@
-"""Many polls on one queue: they cost nothing while nothing comes, and nobody is forgotten behind the others."""
+"""Many polls on one queue: they cost nothing while it is empty, and none is starved."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.engine.support.scene import WORKFLOW, Scene, a_poll
 T = TypeVar("T")
 LONG_MS = 60_000
 TURNS = 3_000
-"""Turns of the loop in which a dispatcher that spins claims thousands of times."""
+"""Event loop iterations in which a busy-looping dispatcher would claim thousands of times."""
 
 
 class CountedStore:
-    """Counts the claims that pass through, and takes a turn of the loop for each, as a real store does."""
+    """Counts the claims, and yields to the event loop for each, as a real store does."""
 
     def __init__(self, behind: Store) -> None:
         self._behind = behind
@@ -53,7 +53,7 @@ class CountedStore:
 
 
 class Crowd:
-    """A dispatcher, the polls that wait at it, and how often it claimed for them."""
+    """A dispatcher, its waiting polls, and how often it claimed for them."""
 
     def __init__(self, scene: Scene) -> None:
         self.store = CountedStore(scene.ctx.store)
@@ -66,7 +66,7 @@ class Crowd:
         return self.polls[-1]
 
     async def gather(self, count: int) -> None:
-        """Let so many polls come and wait."""
+        """Open a number of polls and let them wait."""
         for _ in range(count):
             self.poll()
         await pass_turns()
@@ -101,7 +101,7 @@ async def test_more_idle_polls_than_one_claim_serves_do_not_spin(crowd: Crowd):
     assert crowd.store.claims == before
 
 
-async def test_a_bell_makes_a_crowd_of_idle_polls_look_once(scene: Scene, crowd: Crowd):
+async def test_a_notification_makes_a_crowd_of_idle_polls_claim_once(scene: Scene, crowd: Crowd):
     await crowd.gather(POLLS_PER_CLAIM + 1)
     queue = await scene.queue(WORKFLOW)
     before = crowd.store.claims
@@ -139,7 +139,7 @@ async def test_tasks_for_a_crowd_reach_also_those_behind_the_first_claim(scene: 
 # ── One request id, sent twice at once ──────────────────────────────────────────────────────────────────
 
 
-async def test_a_poll_sent_twice_at_once_leases_one_task_and_both_are_told_of_it(scene: Scene, crowd: Crowd):
+async def test_a_poll_sent_twice_at_once_leases_one_task_and_both_receive_it(scene: Scene, crowd: Crowd):
     for number in range(2):
         await scene.start(f"order-{number}")
     first, second = await asyncio.gather(crowd.poll(poll_request_id="p1"), crowd.poll(poll_request_id="p1"))

@@ -1,4 +1,4 @@
-"""Where polls wait: they are woken, told, refused and let go; and no task is lost on the way."""
+"""The dispatcher: polls are woken, answered, refused and drained, and no task is lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 LONG_MS = 60_000
 
 
-class Desk:
+class DispatcherHarness:
     """A dispatcher with the polls that a test has opened."""
 
     def __init__(self, ctx: EngineContext) -> None:
@@ -40,7 +40,7 @@ class Desk:
         return await self.dispatcher.poll(a_poll(kind, worker_id, **changes), wait_ms)
 
     async def waiting(self, worker_id: str = "w1", **changes: Any) -> asyncio.Task[PollAnswer]:
-        """A long poll that has looked once, found nothing, and waits."""
+        """A long poll that has claimed once, got nothing, and waits."""
         task = asyncio.create_task(self.poll(LONG_MS, worker_id, **changes))
         self._polls.append(task)
         before = self.dispatcher.open_polls
@@ -49,7 +49,7 @@ class Desk:
         return task
 
     async def quiet(self) -> None:
-        """Until nobody looks and nothing is being handed back."""
+        """Wait until no claim and no hand-back is in progress."""
         while self.dispatcher._tasks:
             await asyncio.wait(set(self.dispatcher._tasks))
 
@@ -62,7 +62,7 @@ class Desk:
 
 
 class CountingStore(GatedStore):
-    """A store whose gates are open, and which counts who goes through."""
+    """A store with open gates that counts the calls."""
 
     def __init__(self, behind: Store) -> None:
         super().__init__(behind)
@@ -80,19 +80,19 @@ class CountingStore(GatedStore):
 
 
 async def until(happened: Callable[[], bool]) -> None:
-    """Let the loop go on until something has happened; the test's own time limit ends a vain wait."""
+    """Run the event loop until a condition holds; the test's timeout ends a wait in vain."""
     while not happened():
         await asyncio.sleep(0)
 
 
 @pytest.fixture
-async def desk(scene: Scene) -> AsyncIterator[Desk]:
-    opened = Desk(scene.ctx)
+async def harness(scene: Scene) -> AsyncIterator[DispatcherHarness]:
+    opened = DispatcherHarness(scene.ctx)
     await scene.register()
     yield opened
     await opened.close()
     assert opened.dispatcher.open_polls == 0
-    assert opened.dispatcher._lines == {}
+    assert opened.dispatcher._by_queue == {}
     assert scene.wakeups._listeners == {}
 
 
@@ -103,82 +103,82 @@ def names(answer: PollAnswer) -> list[str]:
 # ── Waiting ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_poll_that_waits_is_woken_by_a_task(scene: Scene, desk: Desk):
-    poll = await desk.waiting()
+async def test_a_poll_that_waits_is_woken_by_a_task(scene: Scene, harness: DispatcherHarness):
+    poll = await harness.waiting()
     assert not poll.done()
     await scene.start()
     answer = await poll
     assert (names(answer), answer.status) == (["order-1"], PollStatus.LEASED)
 
 
-async def test_a_poll_finds_what_was_there_before_it(scene: Scene, desk: Desk):
+async def test_a_poll_finds_what_was_there_before_it(scene: Scene, harness: DispatcherHarness):
     await scene.start()
-    assert names(await desk.poll()) == ["order-1"]
+    assert names(await harness.poll()) == ["order-1"]
 
 
-async def test_a_poll_without_patience_is_answered_at_once(scene: Scene, desk: Desk):
-    assert await desk.poll(wait_ms=0) == PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)
+async def test_a_poll_without_patience_is_answered_at_once(scene: Scene, harness: DispatcherHarness):
+    assert await harness.poll(wait_ms=0) == PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)
     await scene.start()
-    assert names(await desk.poll(wait_ms=0)) == ["order-1"]
+    assert names(await harness.poll(wait_ms=0)) == ["order-1"]
 
 
-async def test_a_wait_that_is_over_is_answered_empty(desk: Desk):
-    assert await desk.poll(wait_ms=1) == PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)
+async def test_a_wait_that_is_over_is_answered_empty(harness: DispatcherHarness):
+    assert await harness.poll(wait_ms=1) == PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)
 
 
-async def test_two_polls_and_one_task_leave_one_waiting(scene: Scene, desk: Desk):
-    first, second = await desk.waiting(), await desk.waiting()
+async def test_two_polls_and_one_task_leave_one_waiting(scene: Scene, harness: DispatcherHarness):
+    first, second = await harness.waiting(), await harness.waiting()
     await scene.start("order-1")
     assert names(await first) == ["order-1"]
-    await desk.quiet()
+    await harness.quiet()
     assert not second.done()
     await scene.start("order-2")
     assert names(await second) == ["order-2"]
 
 
-async def test_polls_are_served_in_order_of_arrival(scene: Scene, desk: Desk):
-    polls = [await desk.waiting() for _ in range(3)]
+async def test_polls_are_served_in_order_of_arrival(scene: Scene, harness: DispatcherHarness):
+    polls = [await harness.waiting() for _ in range(3)]
     for number in range(3):
         await scene.start(f"order-{number}")
     assert [names(await poll) for poll in polls] == [["order-0"], ["order-1"], ["order-2"]]
 
 
-async def test_workers_of_different_kinds_wait_side_by_side(scene: Scene, desk: Desk):
+async def test_workers_of_different_kinds_wait_side_by_side(scene: Scene, harness: DispatcherHarness):
     await scene.register("mailer", workflow_types=("Mail",))
-    everything, mail = await desk.waiting(), await desk.waiting("mailer")
+    everything, mail = await harness.waiting(), await harness.waiting("mailer")
     await scene.start("order-1")
     assert names(await everything) == ["order-1"]
     await scene.start("mail-1", workflow_type="Mail")
     assert names(await mail) == ["mail-1"]
 
 
-async def test_a_retry_that_has_rested_wakes_a_poll(scene: Scene, desk: Desk):
+async def test_a_retry_whose_backoff_ended_wakes_a_poll(scene: Scene, harness: DispatcherHarness):
     await scene.start()
     await scene.fail(await scene.take(WORKFLOW))
-    poll = await desk.waiting()
-    await scene.later(1_000)
+    poll = await harness.waiting()
+    await scene.advance(1_000)
     assert names(await poll) == ["order-1"]
 
 
 async def test_a_lost_wakeup_is_made_good_by_looking_again(scene: Scene, monkeypatch: pytest.MonkeyPatch):
-    """`wakeups-are-hints`: here no bell reaches the dispatcher at all."""
+    """`wakeups-are-hints`: here no notification reaches the dispatcher at all."""
     monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.001)
-    desk = Desk(replace(scene.ctx, wakeups=LocalWakeups()))
+    harness = DispatcherHarness(replace(scene.ctx, wakeups=LocalWakeups()))
     await scene.register()
-    desk.dispatcher.start()
-    poll = await desk.waiting()
+    harness.dispatcher.start()
+    poll = await harness.waiting()
     await scene.start()
     assert names(await poll) == ["order-1"]
-    await desk.close()
+    await harness.close()
 
 
-async def test_a_question_that_nobody_heard_of_is_found_by_looking_again(
+async def test_a_query_without_a_notification_is_found_by_the_periodic_read(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.001)
     deaf = replace(scene.ctx, wakeups=LocalWakeups())
-    desk = Desk(deaf)
-    desk.dispatcher.start()
+    harness = DispatcherHarness(deaf)
+    harness.dispatcher.start()
     await scene.register()
     await scene.start()
     await scene.decide(StartTimer(600))
@@ -192,7 +192,7 @@ async def test_a_question_that_nobody_heard_of_is_found_by_looking_again(
     assert deaf.query_polls.lines == []
     asked.cancel()
     await asyncio.wait([asked])
-    await desk.close()
+    await harness.close()
 
 
 async def test_where_nothing_is_ready_looking_again_claims_nothing(
@@ -200,10 +200,10 @@ async def test_where_nothing_is_ready_looking_again_claims_nothing(
 ):
     monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.001)
     store = CountingStore(scene.ctx.store)
-    desk = Desk(replace(scene.ctx, store=store))
+    harness = DispatcherHarness(replace(scene.ctx, store=store))
     await scene.register()
-    desk.dispatcher.start()
-    poll = await desk.waiting()
+    harness.dispatcher.start()
+    poll = await harness.waiting()
     await until(lambda: store.reads > 3)
     claimed = store.claims
     before = store.reads
@@ -211,24 +211,24 @@ async def test_where_nothing_is_ready_looking_again_claims_nothing(
     assert store.claims == claimed
     await scene.start()
     assert names(await poll) == ["order-1"]
-    await desk.close()
+    await harness.close()
 
 
-async def test_a_poll_that_waits_is_told_when_its_build_is_drained(scene: Scene, desk: Desk):
+async def test_a_waiting_poll_is_answered_when_its_build_is_drained(scene: Scene, harness: DispatcherHarness):
     await scene.register("old", build_id="one")
-    poll = await desk.waiting("old")
+    poll = await harness.waiting("old")
     await cohorts.drain(scene.ctx, "default", "orders", "one")
     with pytest.raises(PenstockError) as refused:
         await poll
     assert refused.value.reason is Reason.WORKER_DRAINING
 
 
-async def test_two_servers_share_one_task_between_them(scene: Scene, desk: Desk):
-    other = Desk(scene.ctx)
-    polls = [await desk.waiting(), await other.waiting()]
+async def test_two_servers_share_one_task_between_them(scene: Scene, harness: DispatcherHarness):
+    other = DispatcherHarness(scene.ctx)
+    polls = [await harness.waiting(), await other.waiting()]
     await scene.start()
     await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
-    await desk.quiet()
+    await harness.quiet()
     await other.quiet()
     assert sum(poll.done() for poll in polls) == 1
     await other.close()
@@ -239,61 +239,65 @@ async def test_two_servers_share_one_task_between_them(scene: Scene, desk: Desk)
 
 @pytest.fixture
 def no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the early answer come without its half second."""
+    """Let the early answer come without its half-second delay."""
     monkeypatch.setattr(module, "YIELD_AFTER_S", 0.0)
 
 
 @pytest.mark.usefixtures("no_floor")
-async def test_a_poll_ends_early_when_its_worker_has_work_of_the_other_kind(scene: Scene, desk: Desk):
+async def test_a_poll_ends_early_when_its_worker_has_work_of_the_other_kind(
+    scene: Scene, harness: DispatcherHarness
+):
     await scene.register("single", workflow_types=("Order",), activity_types=("Charge",))
-    desk.dispatcher.start()
-    poll = await desk.waiting("single")
+    harness.dispatcher.start()
+    poll = await harness.waiting("single")
     await scene.start()
     await poll
     await scene.complete((await poll).leased[0], charge())
-    assert await desk.poll(LONG_MS, "single") == PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)
+    assert await harness.poll(LONG_MS, "single") == PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)
 
 
 @pytest.mark.usefixtures("no_floor")
 @pytest.mark.parametrize("named", [(), ("Ship",)])
 async def test_a_poll_keeps_its_wait_when_its_worker_names_no_such_work(
-    scene: Scene, desk: Desk, named: tuple[str, ...]
+    scene: Scene, harness: DispatcherHarness, named: tuple[str, ...]
 ):
     await scene.start()
     await scene.decide(charge())
     await scene.register("single", workflow_types=("Order",), activity_types=named)
-    desk.dispatcher.start()
-    poll = await desk.waiting("single")
+    harness.dispatcher.start()
+    poll = await harness.waiting("single")
     for _ in range(20):
         await asyncio.sleep(0)
     assert not poll.done()
 
 
 @pytest.mark.usefixtures("no_floor")
-async def test_a_poll_keeps_its_wait_while_the_other_kind_is_polled_too(scene: Scene, desk: Desk):
+async def test_a_poll_keeps_its_wait_while_the_other_kind_is_polled_too(
+    scene: Scene, harness: DispatcherHarness
+):
     await scene.register("both", workflow_types=("Order",), activity_types=("Charge",))
-    desk.dispatcher.start()
-    workflow, activity = await desk.waiting("both"), await desk.waiting("both", kind=ACTIVITY)
+    harness.dispatcher.start()
+    workflow, activity = await harness.waiting("both"), await harness.waiting("both", kind=ACTIVITY)
     await scene.start()
     await scene.complete((await workflow).leased[0], charge(), charge())
     await activity
-    another = await desk.waiting("both", kind=ACTIVITY)
+    another = await harness.waiting("both", kind=ACTIVITY)
     assert another.done(), "there were two"
 
 
 # ── Refusals ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_worker_that_is_not_registered_is_refused(desk: Desk):
+async def test_a_worker_that_is_not_registered_is_refused(harness: DispatcherHarness):
     with pytest.raises(PenstockError) as refused:
-        await desk.poll(worker_id="nobody")
+        await harness.poll(worker_id="nobody")
     assert refused.value.reason is Reason.WORKER_NOT_REGISTERED
 
 
-async def test_one_refused_poll_leaves_its_neighbours_waiting(scene: Scene, desk: Desk):
-    good = await desk.waiting()
+async def test_one_refused_poll_leaves_its_neighbours_waiting(scene: Scene, harness: DispatcherHarness):
+    good = await harness.waiting()
     with pytest.raises(PenstockError):
-        await desk.poll(worker_id="nobody")
+        await harness.poll(worker_id="nobody")
     assert not good.done()
     await scene.start()
     assert names(await good) == ["order-1"]
@@ -302,36 +306,36 @@ async def test_one_refused_poll_leaves_its_neighbours_waiting(scene: Scene, desk
 async def test_polls_beyond_the_limit_are_refused_until_one_has_ended():
     scene = a_scene(max_long_polls="2")
     await scene.register()
-    desk = Desk(scene.ctx)
-    polls = [await desk.waiting(), await desk.waiting()]
+    harness = DispatcherHarness(scene.ctx)
+    polls = [await harness.waiting(), await harness.waiting()]
     with pytest.raises(Exhausted) as refused:
-        await desk.poll()
+        await harness.poll()
     assert refused.value.reason is Reason.LONG_POLL_CAPACITY_EXHAUSTED
     assert refused.value.details["task_kind"] == "workflow_task"
     assert refused.value.details["retry_after_seconds"] == 1
     await scene.start()
     await polls[0]
-    assert (await desk.poll(wait_ms=0)).status is PollStatus.EMPTY
-    await desk.close()
+    assert (await harness.poll(wait_ms=0)).status is PollStatus.EMPTY
+    await harness.close()
 
 
 async def test_polls_that_arrive_together_on_an_unknown_queue_are_counted_too():
     scene = a_scene(max_long_polls="1")
     await scene.register()
     store = GatedStore(scene.ctx.store)
-    desk = Desk(replace(scene.ctx, store=store))
+    harness = DispatcherHarness(replace(scene.ctx, store=store))
     store.shut(TransactionClass.WORK)
-    polls = [asyncio.create_task(desk.poll(wait_ms=0)) for _ in range(3)]
+    polls = [asyncio.create_task(harness.poll(wait_ms=0)) for _ in range(3)]
     await until(lambda: (store.held > 0 and any(poll.done() for poll in polls)) or store.held == 3)
     store.open(TransactionClass.WORK)
     await asyncio.wait(polls)
     refused = [poll for poll in polls if isinstance(poll.exception(), Exhausted)]
     assert len(refused) == 2
-    await desk.close()
+    await harness.close()
 
 
-async def test_a_store_that_fails_tells_everybody_who_waits(scene: Scene, desk: Desk):
-    polls = [await desk.waiting(), await desk.waiting()]
+async def test_a_store_failure_reaches_every_waiting_poll(scene: Scene, harness: DispatcherHarness):
+    polls = [await harness.waiting(), await harness.waiting()]
     queue = await scene.queue(WORKFLOW)
     await scene.ctx.store.close()
     scene.wakeups.notify([f"queue:{queue.queue_id}"])
@@ -343,50 +347,52 @@ async def test_a_store_that_fails_tells_everybody_who_waits(scene: Scene, desk: 
 # ── Callers that go away ────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_poll_that_was_cancelled_gets_no_task(scene: Scene, desk: Desk):
-    poll = await desk.waiting()
+async def test_a_poll_that_was_cancelled_gets_no_task(scene: Scene, harness: DispatcherHarness):
+    poll = await harness.waiting()
     poll.cancel()
     await asyncio.wait([poll])
     run = await scene.start()
-    await desk.quiet()
+    await harness.quiet()
     assert [task.state for task in scene.live(run.run_id)] == [TaskState.READY]
 
 
-async def test_a_task_granted_in_the_instant_of_a_hang_up_waits_again(scene: Scene, desk: Desk):
-    poll = await desk.waiting()
+async def test_a_task_granted_in_the_instant_of_a_disconnect_waits_again(
+    scene: Scene, harness: DispatcherHarness
+):
+    poll = await harness.waiting()
     run = await scene.start()
     await until(lambda: scene.live(run.run_id)[0].state is TaskState.LEASED)
     assert not poll.done()
     poll.cancel()
     await asyncio.wait([poll])
     assert poll.cancelled()
-    await desk.quiet()
+    await harness.quiet()
     [task] = scene.live(run.run_id)
     assert (task.state, task.lease_token) == (TaskState.READY, None)
-    assert names(await desk.poll()) == ["order-1"]
+    assert names(await harness.poll()) == ["order-1"]
 
 
 async def test_a_task_granted_to_somebody_who_has_gone_goes_to_the_next_who_waits(scene: Scene):
     store = GatedStore(scene.ctx.store)
-    desk = Desk(replace(scene.ctx, store=store))
+    harness = DispatcherHarness(replace(scene.ctx, store=store))
     await scene.register()
     await scene.register("w2")
-    first = await desk.waiting("w1")
+    first = await harness.waiting("w1")
     store.shut(TransactionClass.CLAIM)
     run = await scene.start()
     await until(lambda: store.held == 1)
     first.cancel()
     await asyncio.wait([first])
-    second = asyncio.create_task(desk.poll(LONG_MS, "w2"))
-    await until(lambda: desk.dispatcher.open_polls == 1)
+    second = asyncio.create_task(harness.poll(LONG_MS, "w2"))
+    await until(lambda: harness.dispatcher.open_polls == 1)
     store.open(TransactionClass.CLAIM)
     [leased] = (await second).leased
     assert (leased.run.run_id, leased.task.lease_owner) == (run.run_id, "w2")
-    await desk.close()
+    await harness.close()
 
 
-async def test_of_several_tasks_all_wait_again(scene: Scene, desk: Desk):
-    poll = await desk.waiting(tasks_max=3)
+async def test_of_several_tasks_all_wait_again(scene: Scene, harness: DispatcherHarness):
+    poll = await harness.waiting(tasks_max=3)
     queue = await scene.queue(WORKFLOW)
     silenced = scene.wakeups._listeners.pop(f"queue:{queue.queue_id}")
     for number in range(3):
@@ -396,7 +402,7 @@ async def test_of_several_tasks_all_wait_again(scene: Scene, desk: Desk):
     await until(lambda: bool(scene.tables.tasks_leased.groups))
     poll.cancel()
     await asyncio.wait([poll])
-    await desk.quiet()
+    await harness.quiet()
     assert {(task.state, task.lease_token) for task in scene.tables.tasks.values()} == {
         (TaskState.READY, None)
     }
@@ -405,32 +411,32 @@ async def test_of_several_tasks_all_wait_again(scene: Scene, desk: Desk):
 # ── Drain and close ─────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_drain_ends_all_polls(scene: Scene, desk: Desk):
-    polls = [await desk.waiting() for _ in range(3)]
-    desk.dispatcher.drain()
+async def test_a_drain_ends_all_polls(scene: Scene, harness: DispatcherHarness):
+    polls = [await harness.waiting() for _ in range(3)]
+    harness.dispatcher.drain()
     assert [await poll for poll in polls] == [PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)] * 3
 
 
-async def test_after_a_drain_a_poll_gets_one_look_and_no_wait(scene: Scene, desk: Desk):
-    desk.dispatcher.drain()
-    assert (await desk.poll()).status is PollStatus.EMPTY
+async def test_after_a_drain_a_poll_gets_one_look_and_no_wait(scene: Scene, harness: DispatcherHarness):
+    harness.dispatcher.drain()
+    assert (await harness.poll()).status is PollStatus.EMPTY
     await scene.start()
-    assert names(await desk.poll()) == ["order-1"]
+    assert names(await harness.poll()) == ["order-1"]
 
 
 async def test_closing_waits_until_what_was_granted_too_late_waits_again(scene: Scene):
     store = GatedStore(scene.ctx.store)
-    desk = Desk(replace(scene.ctx, store=store))
+    harness = DispatcherHarness(replace(scene.ctx, store=store))
     await scene.register()
-    poll = await desk.waiting()
+    poll = await harness.waiting()
     store.shut(TransactionClass.CLAIM)
     run = await scene.start()
     await until(lambda: store.held == 1)
-    closing = asyncio.create_task(desk.dispatcher.close())
+    closing = asyncio.create_task(harness.dispatcher.close())
     assert await poll == PollAnswer((), PollStatus.UNAVAILABLE, HoldReason.UNAVAILABLE)
     store.shut(TransactionClass.PERMIT)
     store.open(TransactionClass.CLAIM)
-    await until(lambda: closing.done() or len(desk.dispatcher._tasks) == 1)
+    await until(lambda: closing.done() or len(harness.dispatcher._tasks) == 1)
     for _ in range(20):
         await asyncio.sleep(0)
     assert not closing.done()
@@ -444,17 +450,17 @@ async def test_closing_waits_until_what_was_granted_too_late_waits_again(scene: 
 
 
 async def test_a_worker_registered_anew_is_known_by_what_it_says_now_even_without_patience(
-    scene: Scene, desk: Desk
+    scene: Scene, harness: DispatcherHarness
 ):
     await scene.register("w1", workflow_types=("Mail",))
-    await desk.poll(wait_ms=0)
+    await harness.poll(wait_ms=0)
     await scene.register("w1", workflow_types=("Order",))
     await scene.start()
-    assert names(await desk.poll(wait_ms=0)) == ["order-1"]
+    assert names(await harness.poll(wait_ms=0)) == ["order-1"]
 
 
 async def test_a_poll_is_not_left_waiting_because_a_key_held_less_for_it_than_it_seemed(
-    scene: Scene, desk: Desk
+    scene: Scene, harness: DispatcherHarness
 ):
     """Key a holds five tasks of which one fits; what it does not give is found at key b."""
     await scene.register("w1", workflow_types=("Order",))
@@ -463,15 +469,15 @@ async def test_a_poll_is_not_left_waiting_because_a_key_held_less_for_it_than_it
         await scene.start(f"a{number}", workflow_type=kind, priority=TaskPriority(3, "a"))
     for number in range(4):
         await scene.start(f"b{number}", priority=TaskPriority(3, "b"))
-    answers = await asyncio.gather(*(desk.poll(wait_ms=0) for _ in range(5)))
+    answers = await asyncio.gather(*(harness.poll(wait_ms=0) for _ in range(5)))
     assert sorted(name for answer in answers for name in names(answer)) == ["a0", "b0", "b1", "b2", "b3"]
 
 
 async def test_more_polls_than_one_claim_serves_are_all_served(
-    scene: Scene, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, harness: DispatcherHarness, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "POLLS_PER_CLAIM", 3)
     for number in range(8):
         await scene.start(f"order-{number}")
-    answers = await asyncio.gather(*(desk.poll(wait_ms=0) for _ in range(10)))
+    answers = await asyncio.gather(*(harness.poll(wait_ms=0) for _ in range(10)))
     assert sum(len(answer.leased) for answer in answers) == 8

@@ -1,4 +1,4 @@
-"""More keys at once than one claim places: each still has its first turn before any has its second."""
+"""More new keys than one claim tags: each is served once before any is served twice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import pytest
 
 from penstock.core.model import TaskKind, TaskPriority
 from penstock.core.scheduling.fairness import TAGGED_AT_ONCE_MAX
+from penstock.core.scheduling.polls import Granted, Retry
 from tests.engine.support.scene import Scene, a_poll
+from tests.support.claims import leased_of
 
 KEYS = 3 * TAGGED_AT_ONCE_MAX + 32
 
@@ -19,12 +21,12 @@ async def enqueue(scene: Scene, key: str, times: int, level: int = 3) -> None:
 
 
 async def take(scene: Scene, count: int, together: int) -> list[tuple[int, str]]:
-    """Dispatches in order, claimed so many at a time."""
+    """Dispatches in order, claimed `batch` at a time."""
     taken: list[tuple[int, str]] = []
     while len(taken) < count:
         [verdict] = await scene.ask(a_poll(TaskKind.ACTIVITY, tasks_max=min(together, count - len(taken))))
-        assert verdict.leased or verdict.look_again
-        taken += [(each.task.level, each.task.key) for each in verdict.leased]
+        assert isinstance(verdict, Granted | Retry)
+        taken += [(each.task.level, each.task.key) for each in leased_of(verdict)]
     return taken
 
 

@@ -1,4 +1,4 @@
-"""Tasks that are handed out ahead of time: leased for short, counted by nobody, started before they are run."""
+"""Prefetched tasks: leased briefly, not counted by limits, started before they run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pytest
 
 from penstock.core.limits.policies import LimitSetting
 from penstock.core.scheduling.dispatch import HoldReason
-from penstock.engine.activities import activity_reports
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.limits import policies
 from penstock.engine.limits.policies import PolicyUpdate, SettingChange
 from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
 from penstock.engine.matching import permits
-from penstock.engine.matching.claim import Leased
 from penstock.engine.matching.permits import Permit
 from penstock.errors import Conflict, PenstockError, Reason
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, Scene, a_scene, of
 
 CLAIM_MS = 5_000
@@ -61,7 +61,7 @@ async def test_a_permit_that_was_taken_is_not_taken_twice(scene: Scene) -> None:
 async def test_what_has_no_permit_cannot_be_reported_on(scene: Scene) -> None:
     await scene.start_activity()
     leased = await ahead(scene)
-    for report in (scene.finish, scene.break_off):
+    for report in (scene.finish, scene.fail_activity):
         with pytest.raises(Conflict) as refused:
             await report(leased)
         assert refused.value.reason is Reason.TASK_NOT_STARTED
@@ -73,7 +73,7 @@ async def test_a_heartbeat_keeps_what_was_not_started_for_as_short_again(scene: 
     await scene.start_activity()
     leased = await ahead(scene)
     scene.clock.advance(CLAIM_MS - 1)
-    beat = await scene.breathe(leased)
+    beat = await scene.heartbeat(leased)
     assert beat.recorded
     assert beat.task.lease_expires_at_ms == scene.clock.now_ms() + CLAIM_MS
     assert scene.activity(leased).started_at_ms is None
@@ -98,6 +98,6 @@ async def test_a_permit_that_is_given_back_with_its_task_is_there_for_the_next_o
     first, second = [await ahead(scene) for _ in range(2)]
     assert (await begin(scene, first)).hold is None
     assert (await begin(scene, second)).hold is not None
-    await activity_reports.hand_back(scene.ctx, "default", first.task.task_id, of(first))
+    await direct.hand_back_activity(scene.ctx, "default", first.task.task_id, of(first))
     assert (await begin(scene, second)).hold is None
     assert (await begin(scene, await ahead(scene))).hold is not None

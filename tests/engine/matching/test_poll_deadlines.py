@@ -1,4 +1,4 @@
-"""A poll is answered in its time, whatever the database does, and nothing that it did not get stays spent."""
+"""A poll is answered in time even if the database hangs, and undelivered grants are refunded."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ LONG_MS = 60_000
 
 @pytest.fixture
 def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A claim that is under way when a poll ends is hardly waited for."""
+    """A claim in progress when a poll ends is hardly waited for."""
     for module in (deadlines, dispatcher):
         monkeypatch.setattr(module, "LOOK_GRACE_S", 0.02)
 
 
 @pytest.fixture
 def much_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A claim that is under way when a poll ends is waited for, however slow the machine is."""
+    """A claim in progress when a poll ends is waited for, however slow the machine is."""
     for module in (deadlines, dispatcher):
         monkeypatch.setattr(module, "LOOK_GRACE_S", 600)
 
 
 class FailingStore(GatedStore):
-    """A store that fails as often as it is told to hand a task back."""
+    """A store that fails a set number of hand-backs."""
 
     def __init__(self, behind: Store) -> None:
         super().__init__(behind)
@@ -67,7 +67,7 @@ def store(scene: Scene) -> FailingStore:
 
 @pytest.fixture
 async def polls(scene: Scene, store: FailingStore) -> AsyncIterator[Dispatcher]:
-    """A dispatcher over the store whose gates a test may shut; the queue and the worker are known to it."""
+    """A dispatcher over a store whose gates a test may close, with a registered worker and queue."""
     await scene.register()
     opened = Dispatcher(replace(scene.ctx, store=store))
     assert (await opened.poll(a_poll(ACTIVITY), 0)).status is PollStatus.EMPTY
@@ -79,13 +79,13 @@ async def polls(scene: Scene, store: FailingStore) -> AsyncIterator[Dispatcher]:
 
 
 async def until(happened: Callable[[], bool]) -> None:
-    """Let the loop go on until something has happened; the test's own time limit ends a vain wait."""
+    """Run the event loop until a condition holds; the test's timeout ends a wait in vain."""
     while not happened():
         await asyncio.sleep(0)
 
 
 async def dispatched(scene: Scene) -> int:
-    """How many dispatches of the line this minute counts."""
+    """The dispatches of the queue counted this minute."""
     queue = await scene.queue(ACTIVITY)
     minute = scene.clock.now_ms() // 60_000
     return await scene.read(lambda tx: tx.queues.dispatched(queue.queue_id, minute))
@@ -98,7 +98,7 @@ async def quiet(polls: Dispatcher) -> None:
 
 @pytest.mark.usefixtures("no_grace")
 @pytest.mark.parametrize("wait_ms", [0, SHORT_MS])
-async def test_a_poll_whose_look_did_not_come_back_says_unavailable_and_its_permit_is_refunded(
+async def test_a_poll_whose_look_did_not_come_back_returns_unavailable_and_its_permit_is_refunded(
     scene: Scene, store: FailingStore, polls: Dispatcher, wait_ms: int
 ):
     limit = PolicyUpdate(settings={LimitSetting.DISPATCHES: SettingChange(1)})
@@ -122,28 +122,28 @@ async def test_a_claim_that_comes_back_shortly_after_the_poll_has_ended_is_deliv
     await scene.start_activity()
     store.shut(TransactionClass.CLAIM)
     poll = asyncio.create_task(polls.poll(a_poll(ACTIVITY), SHORT_MS))
-    await until(lambda: any(not each.patient for line in polls._lines.values() for each in line.waiters))
+    await until(lambda: any(not each.patient for line in polls._by_queue.values() for each in line.waiters))
     assert not poll.done()
     store.open(TransactionClass.CLAIM)
     assert len((await poll).leased) == 1
 
 
 @pytest.mark.usefixtures("much_grace")
-async def test_a_poll_that_has_ended_is_told_what_a_claim_found_that_was_under_way(
+async def test_a_poll_that_has_ended_gets_the_result_of_a_claim_in_progress(
     store: FailingStore, polls: Dispatcher
 ):
     store.shut(TransactionClass.CLAIM)
     poll = asyncio.create_task(polls.poll(a_poll(ACTIVITY), SHORT_MS))
-    await until(lambda: any(not each.patient for line in polls._lines.values() for each in line.waiters))
+    await until(lambda: any(not each.patient for line in polls._by_queue.values() for each in line.waiters))
     store.open(TransactionClass.CLAIM)
     assert await poll == PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)
 
 
-async def test_a_poll_that_looked_in_vain_before_says_unavailable_when_its_last_look_does_not_come_back(
+async def test_a_poll_that_looked_in_vain_before_returns_unavailable_when_its_last_look_does_not_come_back(
     scene: Scene, store: FailingStore, polls: Dispatcher
 ):
     poll = asyncio.create_task(polls.poll(a_poll(ACTIVITY), LONG_MS))
-    await until(lambda: any(each.hold for line in polls._lines.values() for each in line.waiters))
+    await until(lambda: any(each.hold for line in polls._by_queue.values() for each in line.waiters))
     store.shut(TransactionClass.CLAIM)
     run = await scene.start_activity()
     await until(lambda: store.held == 1)
@@ -174,7 +174,7 @@ async def test_a_worker_whose_poll_was_ended_by_the_server_is_not_taken_for_dead
     monkeypatch: pytest.MonkeyPatch,
     multiplexed: bool,
 ):
-    """It was refused because the database is silent; it has not hung up, and keeps its sticky tasks."""
+    """It was refused because the database hangs; it has not disconnected, and keeps its sticky tasks."""
     monkeypatch.setattr(dispatcher, "DISCONNECTED_S", 0.0)
     await scene.register("w2", task_queue="unheard-of")
     scene.clock.advance(2_000)

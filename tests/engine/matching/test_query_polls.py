@@ -1,4 +1,4 @@
-"""Query polls that hang up: the query waits again, and whoever polls next gets it."""
+"""Query polls that disconnect: the query is requeued for the next poll."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LONG_MS = 60_000
 
 
 @dataclass(frozen=True)
-class Desk:
-    """A house whose store can hold back its answers, and a query that waits there."""
+class QueryPollHarness:
+    """An engine over a store that can delay its answers, with a pending query."""
 
     ctx: EngineContext
     store: GatedStore
@@ -34,7 +34,7 @@ class Desk:
         return asyncio.create_task(queries.poll(self.ctx, a_poll(WORKFLOW), wait_ms, asyncio.Event()))
 
     async def hung_up_poll(self) -> None:
-        """A poll whose caller went away while its lease was being committed."""
+        """A poll whose caller disconnected while its lease was being committed."""
         for line in TransactionClass:
             self.store.shut(line)
         poll = self.poll()
@@ -48,7 +48,7 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(scene: Scene) -> AsyncIterator[Desk]:
+async def harness(scene: Scene) -> AsyncIterator[QueryPollHarness]:
     await scene.register()
     await scene.start()
     await scene.decide(StartTimer(600))
@@ -59,18 +59,18 @@ async def desk(scene: Scene) -> AsyncIterator[Desk]:
     )
     while not scene.tables.queries:
         await asyncio.sleep(0)
-    yield Desk(ctx, store, asked)
+    yield QueryPollHarness(ctx, store, asked)
     asked.cancel()
     await asyncio.wait([asked])
 
 
-async def test_a_query_whose_poll_hung_up_goes_to_the_next_poll(desk: Desk):
-    await desk.hung_up_poll()
-    leased = await desk.poll()
+async def test_a_query_whose_poll_disconnected_goes_to_the_next_poll(harness: QueryPollHarness):
+    await harness.hung_up_poll()
+    leased = await harness.poll()
     assert leased is not None
     answer = {"result": 7}
     await queries.report(
-        desk.ctx,
+        harness.ctx,
         "default",
         leased.query.query_id,
         "w1",
@@ -78,27 +78,29 @@ async def test_a_query_whose_poll_hung_up_goes_to_the_next_poll(desk: Desk):
         QueryState.ANSWERED,
         answer,
     )
-    assert (await desk.asked).outcome == answer
+    assert (await harness.asked).outcome == answer
 
 
-async def test_a_query_that_is_given_back_wakes_a_poll_that_waits(desk: Desk):
-    first = await desk.poll()
+async def test_a_query_that_is_given_back_wakes_a_poll_that_waits(harness: QueryPollHarness):
+    first = await harness.poll()
     assert first is not None
-    waiting = desk.poll(LONG_MS)
+    waiting = harness.poll(LONG_MS)
     for _ in range(50):
         await asyncio.sleep(0)
     assert not waiting.done()
-    await hand_back(desk.ctx, first)
+    await hand_back(harness.ctx, first)
     again = await waiting
     assert again is not None
     assert again.query.query_id == first.query.query_id
 
 
-async def test_a_query_that_somebody_else_holds_by_now_is_not_given_back(desk: Desk, scene: Scene):
-    first = await desk.poll()
+async def test_a_query_that_somebody_else_holds_by_now_is_not_given_back(
+    harness: QueryPollHarness, scene: Scene
+):
+    first = await harness.poll()
     assert first is not None
-    await hand_back(desk.ctx, first)
-    second = await desk.poll()
+    await hand_back(harness.ctx, first)
+    second = await harness.poll()
     assert second is not None
-    await hand_back(desk.ctx, first)
+    await hand_back(harness.ctx, first)
     assert scene.tables.queries[second.query.query_id] == second.query

@@ -1,4 +1,4 @@
-"""Polls that a shared limit holds back: they wait without looking all the time, and keys keep their limits."""
+"""Polls held by a shared limit: they wait without busy-looping, and keys keep their limits."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_polls_of_two_kinds_that_a_scope_holds_back_do_not_make_the_server
     await asyncio.gather(*polls)
 
 
-async def test_tasks_that_were_fetched_ahead_count_for_their_key(scene: Scene) -> None:
+async def test_tasks_that_were_prefetched_count_for_their_key(scene: Scene) -> None:
     change = PolicyUpdate({LimitSetting.LEASE_CAP: SettingChange(10)})
     await policies.configure(scene.ctx, "default", "orders", ACTIVITY, change, "ops")
     for number in range(6):

@@ -1,4 +1,4 @@
-"""No worker is given more than its slots, and one that is full looks again when a lease of it ends."""
+"""No worker gets more tasks than its slots, and a full one claims again when one of its leases ends."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 from penstock.core.model import TaskKind
 from penstock.core.scheduling.dispatch import HoldReason, PollStatus
 from penstock.core.scheduling.leases import Report
+from penstock.core.scheduling.polls import Leased, Refused
 from penstock.core.why.values import ConstraintKind, RemedyKind
 from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
-from penstock.engine.matching import claim, permits
-from penstock.engine.matching.claim import Leased
+from penstock.engine.matching import permits
 from penstock.engine.matching.dispatcher import Dispatcher
 from penstock.engine.visibility import explanations
 from penstock.engine.workers import worker_registry
 from tests.engine.support.scene import ACTIVITY, WORKFLOW, Scene, a_poll, a_scene, of
+from tests.support.claims import hold_of, leased_of
 from tests.support.effort import times
 
 pytestmark = pytest.mark.fault("F66")
@@ -32,7 +33,7 @@ async def queue_up(scene: Scene, count: int) -> None:
 
 async def given_to(scene: Scene, worker_id: str, most: int, **changes: object) -> tuple[Leased, ...]:
     [verdict] = await scene.ask(a_poll(ACTIVITY, worker_id, tasks_max=most, **changes))
-    return verdict.leased
+    return leased_of(verdict)
 
 
 async def test_a_poll_for_more_than_the_slots_gets_as_many_as_there_are(scene: Scene):
@@ -40,8 +41,9 @@ async def test_a_poll_for_more_than_the_slots_gets_as_many_as_there_are(scene: S
     await queue_up(scene, 10)
     assert len(await given_to(scene, "w1", 10)) == 3
     [verdict] = await scene.ask(a_poll(ACTIVITY, tasks_max=10))
-    assert verdict.hold is not None
-    assert (verdict.hold.reason, verdict.hold.poll_status) == (HoldReason.SLOTS, PollStatus.EMPTY)
+    hold = hold_of(verdict)
+    assert hold is not None
+    assert (hold.reason, hold.poll_status) == (HoldReason.SLOTS, PollStatus.EMPTY)
 
 
 async def test_polls_of_one_worker_in_one_claim_share_its_slots_and_others_get_the_rest(scene: Scene):
@@ -49,7 +51,7 @@ async def test_polls_of_one_worker_in_one_claim_share_its_slots_and_others_get_t
     await scene.register("large", activity_slots=50)
     await queue_up(scene, 10)
     asked = [a_poll(ACTIVITY, name, tasks_max=4) for name in ("small", "small", "large", "small")]
-    assert [len(each.leased) for each in await scene.ask(*asked)] == [1, 1, 4, 0]
+    assert [len(leased_of(each)) for each in await scene.ask(*asked)] == [1, 1, 4, 0]
 
 
 async def test_each_kind_has_its_own_slots(scene: Scene):
@@ -63,7 +65,7 @@ async def test_each_kind_has_its_own_slots(scene: Scene):
     assert await scene.claim(WORKFLOW) is None
 
 
-async def test_what_was_fetched_ahead_is_counted_apart_and_starts_within_the_slots(scene: Scene):
+async def test_what_was_prefetched_is_counted_apart_and_starts_within_the_slots(scene: Scene):
     await scene.register(activity_slots=2)
     await queue_up(scene, 10)
     ahead = await given_to(scene, "w1", 10, claim_lease_ms=60_000)
@@ -123,7 +125,7 @@ async def test_why_names_the_full_worker_and_what_would_free_a_slot(scene: Scene
 
 @pytest.mark.parametrize("how", ["finished", "lost"])
 async def test_a_full_worker_that_waits_is_answered_when_a_lease_of_it_ends(scene: Scene, how: str):
-    """By the bell: the backstop of the dispatcher is not started here."""
+    """By notification: the dispatcher's periodic claim is not started here."""
     await scene.register(activity_slots=2)
     await queue_up(scene, 4)
     _, second = await given_to(scene, "w1", 2)
@@ -173,7 +175,7 @@ STEPS = st.one_of(
 @settings(deadline=None, max_examples=times(30), suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, max_size=40))
 async def test_no_grant_or_permit_takes_a_worker_over_its_slots(steps: list[tuple[str, int, int]]):
-    """Holds `worker-never-over-filled` after any steps: nothing is added to a worker that is full."""
+    """Holds `worker-never-over-filled` after any steps: a full worker gets nothing."""
     scene = a_scene()
     slots = [2, 3, 1]
     for number, most in enumerate(slots):
@@ -189,7 +191,7 @@ async def test_no_grant_or_permit_takes_a_worker_over_its_slots(steps: list[tupl
 
 
 def counts(scene: Scene, worker_id: str) -> tuple[int, int]:
-    """What a worker runs, and what it has fetched ahead."""
+    """What a worker runs, and what it has prefetched."""
     held = [task for task in scene.tables.tasks.values() if task.lease_owner == worker_id]
     ahead = sum(task.claimed > 0 for task in held)
     return len(held) - ahead, ahead
@@ -199,7 +201,7 @@ async def do(scene: Scene, step: str, worker_id: str, amount: int) -> None:
     if step in ("poll", "ahead"):
         ahead = {"claim_lease_ms": 5_000} if step == "ahead" else {}
         [verdict] = await scene.ask(a_poll(TaskKind.ACTIVITY, worker_id, tasks_max=amount, **ahead))
-        assert verdict.refusal is None
+        assert not isinstance(verdict, Refused)
     elif step == "slots":
         await worker_registry.heartbeat(
             scene.ctx, "default", worker_id, None, None, None, slots=(None, amount)
@@ -228,4 +230,4 @@ async def report(scene: Scene, step: str, worker_id: str, amount: int) -> None:
         return
     run = scene.run(task.run_id)
     activity = next(each for each in scene.tables.activities.values() if each.task_id == task.task_id)
-    await scene.finish(claim.Leased(task, run, activity))
+    await scene.finish(Leased(task, run, activity))

@@ -1,4 +1,4 @@
-"""A workflow task waits a while for the worker that keeps its run in memory; then anybody may have it."""
+"""Sticky tasks: a workflow task waits a while for the worker that caches its run; then any worker may take it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.core.history import waits
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.limits.policies import LimitSetting
 from penstock.core.model import Run, Task, TaskPriority
 from penstock.core.scheduling.dispatch import PollStatus
+from penstock.core.scheduling.polls import Held, Retry, RetryReason
 from penstock.core.why.values import ConstraintKind, RemedyKind
 from penstock.engine.activities import worker_deaths
 from penstock.engine.limits import policies
@@ -23,15 +23,16 @@ from penstock.engine.messaging.signals import Signal
 from penstock.engine.runs.address import Address
 from penstock.engine.visibility import explanations
 from penstock.engine.workers import cohorts, worker_registry
-from tests.engine.matching.test_dispatcher import Desk, names
+from tests.engine.matching.test_dispatcher import DispatcherHarness, names
 from tests.engine.support.scene import ACTIVITY, NOTHING, WORKFLOW, Scene, a_poll, charge
 from tests.support.builders import NOW_MS
+from tests.support.claims import leased_of
 
 STICKY_MS = 10_000
 
 
-async def told(scene: Scene, run: Run) -> None:
-    """Have something come that wakes the run."""
+async def wake(scene: Scene, run: Run) -> None:
+    """Send a signal that wakes the run."""
     await signals.send(scene.ctx, Signal(Address("default", run.workflow_id), "go", NOTHING))
 
 
@@ -42,7 +43,7 @@ async def kept(
     *commands: ScheduleActivity,
     sticky_ms: int = STICKY_MS,
 ) -> Run:
-    """A run that a worker keeps in memory, and that waits for a signal."""
+    """A run that a worker caches, waiting for a signal."""
     run = await scene.start(workflow_id)
     leased = await scene.take(WORKFLOW, worker_id)
     assert leased.run.run_id == run.run_id
@@ -51,9 +52,9 @@ async def kept(
 
 
 async def waiting(scene: Scene, workflow_id: str = "order-1", worker_id: str = "w1") -> Run:
-    """The same, told something: its next task is in line."""
+    """A cached run that was signalled: its next task is ready."""
     run = await kept(scene, workflow_id, worker_id)
-    await told(scene, run)
+    await wake(scene, run)
     return run
 
 
@@ -76,17 +77,17 @@ async def test_the_next_task_of_a_run_waits_for_the_worker_that_keeps_it(scene: 
 
 async def test_after_its_time_anybody_gets_it_with_the_whole_history(scene: Scene):
     run = await waiting(scene)
-    await scene.later(STICKY_MS - 1)
+    await scene.advance(STICKY_MS - 1)
     assert await scene.claim(WORKFLOW, "w2") is None
-    await scene.later(1)
+    await scene.advance(1)
     leased = await scene.take(WORKFLOW, "w2")
     assert (leased.run.run_id, leased.seen, len(leased.events)) == (run.run_id, 0, 3)
 
 
-async def test_what_came_while_the_task_was_leased_is_reserved_as_well(scene: Scene):
+async def test_events_that_came_while_the_task_was_leased_are_sticky_as_well(scene: Scene):
     await scene.start()
     leased = await scene.take(WORKFLOW)
-    await told(scene, leased.run)
+    await wake(scene, leased.run)
     await scene.complete(leased, concurrent=True, cached=True, sticky_ms=STICKY_MS)
     assert task_of(scene, leased.run).sticky_worker_id == "w1"
     assert await scene.claim(WORKFLOW, "w2") is None
@@ -94,7 +95,7 @@ async def test_what_came_while_the_task_was_leased_is_reserved_as_well(scene: Sc
 
 async def test_a_worker_that_asks_for_no_time_has_none(scene: Scene):
     run = await kept(scene, sticky_ms=0)
-    await told(scene, run)
+    await wake(scene, run)
     assert task_of(scene, run).sticky_worker_id is None
     assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
 
@@ -109,9 +110,9 @@ async def test_the_worker_gets_what_is_its_own_and_what_is_anybodys_in_order_of_
     other = await kept(scene, "order-2", "w2")
     await scene.start("order-3")
     for run in (first, other):
-        await told(scene, run)
+        await wake(scene, run)
     [verdict] = await scene.ask(a_poll(WORKFLOW, "w1", tasks_max=10))
-    assert [leased.run.workflow_id for leased in verdict.leased] == ["order-3", "order-1"]
+    assert [leased.run.workflow_id for leased in leased_of(verdict)] == ["order-3", "order-1"]
 
 
 async def test_a_more_urgent_task_of_anybody_goes_before_ones_own(scene: Scene):
@@ -121,7 +122,7 @@ async def test_a_more_urgent_task_of_anybody_goes_before_ones_own(scene: Scene):
     assert (await scene.take(WORKFLOW, "w1")).run.workflow_id == "order-1"
 
 
-async def test_a_cap_holds_for_what_is_reserved(scene: Scene):
+async def test_a_cap_applies_to_sticky_tasks(scene: Scene):
     await waiting(scene)
     await scene.start("order-2")
     asked = PolicyUpdate({LimitSetting.LEASE_CAP: SettingChange(1)})
@@ -136,8 +137,8 @@ async def test_a_cap_holds_for_what_is_reserved(scene: Scene):
 async def test_a_task_that_failed_is_for_anybody(scene: Scene):
     run = await waiting(scene)
     await scene.fail(await scene.take(WORKFLOW, "w1"))
-    assert waits.parse(scene.run(run.run_id).waits).cached is None
-    await scene.later(1_000)
+    assert scene.run(run.run_id).waits.cached is None
+    await scene.advance(1_000)
     assert (await scene.take(WORKFLOW, "w2")).seen == 0
 
 
@@ -150,7 +151,7 @@ async def test_a_task_whose_lease_was_lost_is_for_anybody(scene: Scene):
     assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
 
 
-async def test_what_was_reserved_for_a_worker_that_leaves_is_for_anybody_at_once(scene: Scene):
+async def test_tasks_sticky_to_a_worker_that_leaves_are_available_to_all_at_once(scene: Scene):
     run = await waiting(scene)
     assert await scene.claim(WORKFLOW, "w2") is None
     await worker_registry.deregister(scene.ctx, "default", "w1")
@@ -160,21 +161,21 @@ async def test_what_was_reserved_for_a_worker_that_leaves_is_for_anybody_at_once
 async def test_a_run_of_a_worker_that_has_left_does_not_wait_for_it(scene: Scene):
     run = await kept(scene)
     await worker_registry.deregister(scene.ctx, "default", "w1")
-    await told(scene, run)
+    await wake(scene, run)
     assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
 
 
-async def test_a_run_of_a_worker_that_was_not_heard_for_long_does_not_wait_for_it(scene: Scene):
+async def test_a_run_does_not_wait_for_a_stale_worker(scene: Scene):
     run = await kept(scene)
     scene.clock.advance(10 * 60_000)
-    await told(scene, run)
+    await wake(scene, run)
     assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
 
 
 async def test_a_run_of_a_worker_that_drains_does_not_wait_for_it(scene: Scene):
     await scene.register("w1", build_id="old")
     run = await kept(scene)
-    await told(scene, run)
+    await wake(scene, run)
     await cohorts.drain(scene.ctx, "default", "orders", "old")
     assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
 
@@ -184,7 +185,7 @@ async def test_a_run_does_not_wait_for_a_worker_whose_lease_ran_out(scene: Scene
     run = await kept(scene, "order-1", "w1", charge())
     await scene.take(ACTIVITY, "w1", lease_ms=2_000)
     scene.clock.advance(2_000)
-    await told(scene, run)
+    await wake(scene, run)
     assert await scene.claim(WORKFLOW, "w2") is None
     await expired_leases(scene.ctx).sweep()
     assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
@@ -199,20 +200,20 @@ async def test_a_run_does_not_wait_for_a_worker_that_missed_its_heartbeats(scene
     assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
 
 
-async def test_a_worker_that_was_taken_for_dead_and_is_heard_again_is_waited_for(scene: Scene):
+async def test_a_worker_that_was_marked_dead_and_polls_again_is_waited_for(scene: Scene):
     run = await waiting(scene)
     scene.clock.advance(2_000)
     assert await worker_deaths.record_disconnect(scene.ctx, "default", "w1", 1_000)
     assert not await worker_deaths.record_disconnect(scene.ctx, "default", "w1", 1_000), "it is known already"
     scene.clock.advance(1)
     [verdict] = await scene.ask(a_poll(ACTIVITY, "w1"))
-    assert verdict.leased == ()
+    assert leased_of(verdict) == ()
     assert (await worker_registry.describe(scene.ctx, "default", "w1")).heartbeat_at_ms == NOW_MS + 2_001
     assert await scene.claim(WORKFLOW, "w2") is None
     assert (await scene.take(WORKFLOW, "w1")).run.run_id == run.run_id
 
 
-async def test_a_worker_that_was_heard_meanwhile_is_not_taken_for_dead(scene: Scene):
+async def test_a_worker_with_a_later_heartbeat_is_not_marked_dead(scene: Scene):
     await scene.register("w1")
     scene.clock.advance(500)
     assert not await worker_deaths.record_disconnect(scene.ctx, "default", "w1", 1_000)
@@ -221,10 +222,10 @@ async def test_a_worker_that_was_heard_meanwhile_is_not_taken_for_dead(scene: Sc
 
 async def test_another_worker_that_takes_a_run_keeps_it_from_then_on(scene: Scene):
     run = await waiting(scene)
-    await scene.later(STICKY_MS)
+    await scene.advance(STICKY_MS)
     leased = await scene.take(WORKFLOW, "w2")
     await scene.complete(leased, concurrent=True, cached=True, sticky_ms=STICKY_MS)
-    await told(scene, run)
+    await wake(scene, run)
     assert await scene.claim(WORKFLOW, "w1") is None
     assert (await scene.take(WORKFLOW, "w2")).run.run_id == run.run_id
 
@@ -237,10 +238,11 @@ async def test_of_polls_that_may_have_different_tasks_those_like_the_first_are_s
     await waiting(scene)
     await scene.start("order-2")
     served, postponed = await scene.ask(a_poll(WORKFLOW, "w2"), a_poll(WORKFLOW, "w1"))
-    assert [leased.run.workflow_id for leased in served.leased] == ["order-2"]
-    assert (postponed.leased, postponed.postponed) == ((), True)
+    assert [leased.run.workflow_id for leased in leased_of(served)] == ["order-2"]
+    assert isinstance(postponed, Retry)
+    assert postponed.reason is RetryReason.SERVED_APART
     [served] = await scene.ask(a_poll(WORKFLOW, "w1"))
-    assert [leased.run.workflow_id for leased in served.leased] == ["order-1"]
+    assert [leased.run.workflow_id for leased in leased_of(served)] == ["order-1"]
 
 
 async def test_a_poll_that_finds_only_what_waits_for_others_knows_when_to_look_again(scene: Scene):
@@ -248,103 +250,111 @@ async def test_a_poll_that_finds_only_what_waits_for_others_knows_when_to_look_a
     await waiting(scene)
     scene.clock.advance(1_000)
     [verdict] = await scene.ask(a_poll(WORKFLOW, "w2"))
-    assert (verdict.leased, verdict.look_again, verdict.look_again_in_ms) == ((), False, STICKY_MS - 1_000)
-    assert verdict.hold is not None
+    assert isinstance(verdict, Held)
+    assert verdict.retry_in_ms == STICKY_MS - 1_000
     assert verdict.hold.poll_status is PollStatus.EMPTY
 
 
 @pytest.fixture
-async def desk(scene: Scene) -> AsyncIterator[Desk]:
-    opened = Desk(scene.ctx)
+async def harness(scene: Scene) -> AsyncIterator[DispatcherHarness]:
+    opened = DispatcherHarness(scene.ctx)
     for name in ("w1", "w2", "w3"):
         await scene.register(name)
     yield opened
     await opened.close()
 
 
-async def test_of_all_who_wait_the_worker_that_keeps_the_run_is_given_its_task(scene: Scene, desk: Desk):
+async def test_of_all_who_wait_the_worker_that_keeps_the_run_is_given_its_task(
+    scene: Scene, harness: DispatcherHarness
+):
     runs = {name: await kept(scene, f"order-of-{name}", name) for name in ("w1", "w2", "w3")}
-    polls = {name: await desk.waiting(name) for name in ("w1", "w2", "w3")}
+    polls = {name: await harness.waiting(name) for name in ("w1", "w2", "w3")}
     for name in ("w3", "w1", "w2"):
-        await told(scene, runs[name])
+        await wake(scene, runs[name])
         assert names(await polls.pop(name)) == [f"order-of-{name}"]
-        await desk.quiet()
+        await harness.quiet()
         assert not any(poll.done() for poll in polls.values())
 
 
-async def test_polls_of_many_workers_are_all_given_their_own_by_one_look(scene: Scene, desk: Desk):
+async def test_polls_of_many_workers_are_all_given_their_own_by_one_look(
+    scene: Scene, harness: DispatcherHarness
+):
     runs = [await kept(scene, f"order-of-{name}", name) for name in ("w1", "w2")]
     for run in runs:
-        await told(scene, run)
+        await wake(scene, run)
     await scene.start("anybodys")
-    answers = await asyncio.gather(*(desk.poll(0, name) for name in ("w3", "w2", "w1")))
+    answers = await asyncio.gather(*(harness.poll(0, name) for name in ("w3", "w2", "w1")))
     assert [names(answer) for answer in answers] == [["anybodys"], ["order-of-w2"], ["order-of-w1"]]
 
 
 async def test_a_worker_behind_many_that_find_nothing_is_given_its_own(
-    scene: Scene, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, harness: DispatcherHarness, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(dispatcher, "POLLS_PER_CLAIM", 1)
     await waiting(scene)
-    others = [await desk.waiting("w2"), await desk.waiting("w3")]
-    assert names(await desk.poll(0, "w1")) == ["order-1"]
+    others = [await harness.waiting("w2"), await harness.waiting("w3")]
+    assert names(await harness.poll(0, "w1")) == ["order-1"]
     assert not any(poll.done() for poll in others)
 
 
-async def test_a_poll_that_waits_looks_again_when_the_reservation_ends(scene: Scene, desk: Desk):
+async def test_a_poll_that_waits_looks_again_when_the_sticky_wait_ends(
+    scene: Scene, harness: DispatcherHarness
+):
     run = await kept(scene, sticky_ms=20)
-    poll = await desk.waiting("w2")
-    await told(scene, run)
-    await desk.quiet()
+    poll = await harness.waiting("w2")
+    await wake(scene, run)
+    await harness.quiet()
     assert not poll.done()
     scene.clock.advance(20)
     assert names(await poll) == ["order-1"]
 
 
-async def test_a_poll_that_waits_looks_again_when_the_worker_leaves(scene: Scene, desk: Desk):
+async def test_a_poll_that_waits_looks_again_when_the_worker_leaves(scene: Scene, harness: DispatcherHarness):
     await waiting(scene)
-    poll = await desk.waiting("w2")
+    poll = await harness.waiting("w2")
     await worker_registry.deregister(scene.ctx, "default", "w1")
     assert names(await poll) == ["order-1"]
 
 
 async def test_a_poll_that_waits_gets_the_sticky_tasks_of_a_worker_that_disconnected(
-    scene: Scene, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, harness: DispatcherHarness, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(dispatcher, "DISCONNECTED_S", 0.02)
     run = await kept(scene)
-    own, other = await desk.waiting("w1"), await desk.waiting("w2")
+    own, other = await harness.waiting("w1"), await harness.waiting("w2")
     scene.clock.advance(2_000)
     own.cancel()
     await asyncio.wait([own])
-    await told(scene, run)
+    await wake(scene, run)
     assert names(await other) == ["order-1"]
     assert scene.clock.now_ms() == NOW_MS + 2_000, "nothing waited for the time to pass"
 
 
 async def test_a_worker_that_polls_again_has_not_died(
-    scene: Scene, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, harness: DispatcherHarness, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(dispatcher, "DISCONNECTED_S", 0.0)
     run = await kept(scene)
-    other = await desk.waiting("w2")
+    other = await harness.waiting("w2")
     scene.clock.advance(2_000)
-    own, again = await desk.waiting("w1"), await desk.waiting("w1")
+    own, again = await harness.waiting("w1"), await harness.waiting("w1")
     own.cancel()
     await asyncio.wait([own])
     await asyncio.sleep(0.01)
-    await desk.quiet()
-    await told(scene, run)
+    await harness.quiet()
+    await wake(scene, run)
     assert names(await again) == ["order-1"]
     assert not other.done()
 
 
-async def test_nobody_looks_again_and_again_for_what_waits_for_another(scene: Scene, desk: Desk):
+async def test_nobody_looks_again_and_again_for_what_waits_for_another(
+    scene: Scene, harness: DispatcherHarness
+):
     await waiting(scene)
-    poll = await desk.waiting("w2")
-    await desk.quiet()
+    poll = await harness.waiting("w2")
+    await harness.quiet()
     assert not poll.done()
-    assert not desk.dispatcher._tasks
+    assert not harness.dispatcher._tasks
 
 
 # ── Why ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -355,7 +365,7 @@ async def test_why_names_the_worker_that_the_task_waits_for_and_until_when(scene
     found = (await explanations.workflow(scene.ctx, "default", run.workflow_id)).explanation
     assert found.binding is not None
     assert (found.binding.kind, found.binding.opens_at_ms) == (ConstraintKind.STICKY, NOW_MS + STICKY_MS)
-    assert "the worker w1 keeps its run in memory" in found.sentence
+    assert "the worker w1 has its run cached" in found.sentence
     assert [remedy.act for remedy in found.binding.frees] == [RemedyKind.WAIT]
     assert (found.expected.from_ms, found.expected.to_ms) == (NOW_MS, NOW_MS + STICKY_MS + 1_000)
 
@@ -365,7 +375,7 @@ async def test_nothing_binds_a_task_that_need_not_wait_for_its_worker(scene: Sce
     await scene.register("w2")
     run = await waiting(scene)
     if how == "time":
-        await scene.later(STICKY_MS)
+        await scene.advance(STICKY_MS)
     else:
         await worker_registry.deregister(scene.ctx, "default", "w1")
     found = (await explanations.workflow(scene.ctx, "default", run.workflow_id)).explanation

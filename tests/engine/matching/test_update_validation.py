@@ -1,4 +1,4 @@
-"""Updates that workflow code is asked about: nothing is recorded of one that it does not take."""
+"""Update validation: a rejected update leaves no trace."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def update(scene: Scene, request_id: str | None = "u1") -> asyncio.Task[UpdateRe
 
 
 async def take(scene: Scene, worker_id: str = "w1") -> LeasedQuery:
-    """The update that waits to be validated, once it is there."""
+    """The update pending validation, once it is submitted."""
     leased = None
     while leased is None:
         leased = await update_validation.poll(scene.ctx, a_poll(WORKFLOW, worker_id), 0, asyncio.Event())
@@ -53,15 +53,15 @@ async def take(scene: Scene, worker_id: str = "w1") -> LeasedQuery:
 
 
 async def report(scene: Scene, leased: LeasedQuery, state: QueryState, **changes: Any) -> None:
-    said: dict[str, Any] = {"owner": "w1", "attempt": leased.query.attempt, "outcome": {}} | changes
+    payload: dict[str, Any] = {"owner": "w1", "attempt": leased.query.attempt, "outcome": {}} | changes
     await update_validation.report(
         scene.ctx,
         "default",
         leased.query.query_id,
-        said["owner"],
-        said["attempt"],
+        payload["owner"],
+        payload["attempt"],
         state,
-        said["outcome"],
+        payload["outcome"],
     )
 
 
@@ -102,7 +102,7 @@ async def test_an_update_that_the_code_rejects_leaves_no_trace():
     assert not scene.tables.requests
 
 
-async def test_a_worker_that_cannot_validate_says_so():
+async def test_a_worker_that_cannot_validate_is_reported():
     scene = await waiting_run()
     asked = update(scene)
     outcome = {"message": "cannot replay", "reason": "update_validation_worker_failed"}
@@ -228,7 +228,7 @@ async def test_an_answer_after_the_lease_changes_nothing():
     assert gone.value.reason is Reason.UPDATE_VALIDATION_TASK_NOT_FOUND
 
 
-async def test_queries_and_validations_are_different_questions():
+async def test_queries_and_validations_are_different_query_tasks():
     scene = await waiting_run()
     asked = update(scene)
     leased = await take(scene)

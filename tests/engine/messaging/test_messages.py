@@ -1,4 +1,4 @@
-"""Messages: each has one place in its stream, reaches the code once, and follows the workflow into its next run."""
+"""Messages: each has one position in its stream, is delivered once, and moves to the successor run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from penstock.core.history.commands import ContinueAsNew, FailWorkflow, OpenCond
 from penstock.core.history.events import MESSAGE_STREAM_SIGNAL
 from penstock.core.messaging.messages import REMEMBERED, Cursor
 from penstock.core.model import Run
-from penstock.engine.matching.claim import Leased
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.messaging import messages
 from penstock.engine.messaging.messages import MessageReceipt, OutgoingMessage
 from penstock.engine.runs.address import Address
-from penstock.engine.workflows import workflow_reports
 from penstock.errors import Conflict, InvalidInput, NotFound, Reason
+from tests.engine.support import direct
 from tests.engine.support.scene import DONE, NOTHING, WORKFLOW, Scene, of
 
 AGAIN = ContinueAsNew(NOTHING)
@@ -39,18 +39,18 @@ async def send(scene: Scene, message_id: str, *values: Any, stream: str = "order
 async def complete(scene: Scene, leased: Leased, *commands: Any, read: int = 0) -> None:
     cursors = [Cursor("orders", read)] if read else []
     task_id = leased.task.task_id
-    await workflow_reports.complete(scene.ctx, "default", task_id, of(leased), commands, cursors)
+    await direct.complete_workflow_task(scene.ctx, "default", task_id, of(leased), commands, cursors)
 
 
-async def told(scene: Scene, run: Run) -> list[Any]:
-    """What the code of a run was told of streams: positions of messages, and how far they were read."""
+async def stream_events(scene: Scene, run: Run) -> list[Any]:
+    """The stream events of a run: positions of delivered messages, and read positions."""
     found: list[Any] = []
     for event in await scene.events(run.run_id):
         payload = await scene.payload(run.run_id, event.sequence - 1)
         if payload.get("signal_name") == MESSAGE_STREAM_SIGNAL:
             arguments: Any = payload_codec.decode(payload["arguments"])
-            said = arguments[0]
-            found.append(said.get("position") or {"read": said["through_position"]})
+            details = arguments[0]
+            found.append(details.get("position") or {"read": details["through_position"]})
     return found
 
 
@@ -77,23 +77,23 @@ async def test_a_message_reaches_the_code_as_a_signal_that_wraps_it(scene: Scene
     assert scene.live(run.run_id), "the code that waits is woken"
 
 
-async def test_the_code_is_told_of_a_message_when_it_waits_for_its_stream_and_not_before(scene: Scene):
+async def test_a_message_is_delivered_when_the_code_it_waits_for_its_stream_and_not_before(scene: Scene):
     run = await scene.start()
     await send(scene, "m1")
-    assert await told(scene, run) == [], "its first task is not done"
+    assert await stream_events(scene, run) == [], "its first task is not done"
     await scene.decide(StartTimer(0))
     await send(scene, "m2")
-    assert await told(scene, run) == [], "it waits for a timer"
-    await scene.later(1)
+    assert await stream_events(scene, run) == [], "it waits for a timer"
+    await scene.advance(1)
     await scene.decide(awaits(stream="others"))
     await send(scene, "m3")
-    assert await told(scene, run) == [], "it waits for others"
+    assert await stream_events(scene, run) == [], "it waits for others"
     assert not scene.live(run.run_id), "and is not disturbed"
     await send(scene, "m1", stream="others")
     await complete(scene, await scene.take(WORKFLOW), awaits())
-    assert await told(scene, run) == [1, 1, 2, 3]
+    assert await stream_events(scene, run) == [1, 1, 2, 3]
     await send(scene, "m4")
-    assert await told(scene, run) == [1, 1, 2, 3, 4]
+    assert await stream_events(scene, run) == [1, 1, 2, 3, 4]
 
 
 async def test_the_messages_come_after_the_wait_that_they_end(scene: Scene):
@@ -120,7 +120,7 @@ async def test_a_message_that_is_sent_again_has_its_first_place_and_no_second_ef
     await send(scene, "m2", 2)
     again = await send(scene, "m1", 1)
     assert (again.position, again.repeated) == (1, True)
-    assert await told(scene, run) == [1, 2]
+    assert await stream_events(scene, run) == [1, 2]
 
 
 async def test_another_message_under_a_known_id_is_refused(scene: Scene):
@@ -154,9 +154,9 @@ async def test_messages_that_come_while_a_task_is_leased_wait_for_its_end(scene:
     await send(scene, "m1")
     leased = await scene.take(WORKFLOW)
     await send(scene, "m2")
-    assert await told(scene, run) == [1]
+    assert await stream_events(scene, run) == [1]
     await complete(scene, leased, awaits(1), read=1)
-    assert await told(scene, run) == [1, 2]
+    assert await stream_events(scene, run) == [1, 2]
     assert scene.live(run.run_id)
 
 
@@ -172,21 +172,21 @@ async def test_what_was_read_stays_read_and_nobody_reads_what_was_not_sent(scene
     for delivered_position, kept in ((2, 2), (1, 2), (99, 3)):
         await complete(scene, await scene.take(WORKFLOW), StartTimer(0), read=delivered_position)
         assert await read() == kept
-        await scene.later(1)
+        await scene.advance(1)
 
 
-async def test_the_next_run_hears_how_far_was_read_and_what_was_not_when_it_waits(scene: Scene):
+async def test_the_next_run_learns_how_far_was_read_and_what_was_not_when_it_waits(scene: Scene):
     await scene.start()
     for n in (1, 2, 3):
         await send(scene, f"m{n}", n)
     await complete(scene, await scene.take(WORKFLOW), AGAIN, read=2)
     after = current(scene)
-    assert await told(scene, after) == [{"read": 2}]
+    assert await stream_events(scene, after) == [{"read": 2}]
     assert await scene.types(after.run_id) == ["WorkflowStarted", "SignalReceived"]
     assert (await send(scene, "m4", 4)).position == 4
     assert (await send(scene, "m1", 1)).repeated
     await scene.decide(awaits(2))
-    assert await told(scene, after) == [{"read": 2}, 3, 4]
+    assert await stream_events(scene, after) == [{"read": 2}, 3, 4]
 
 
 async def test_a_message_that_came_during_the_last_task_reaches_the_next_run_once(scene: Scene):
@@ -197,7 +197,7 @@ async def test_a_message_that_came_during_the_last_task_reaches_the_next_run_onc
     await send(scene, "m2", 2)
     await complete(scene, leased, AGAIN, read=1)
     await scene.decide(awaits(1))
-    assert await told(scene, current(scene)) == [{"read": 1}, 2]
+    assert await stream_events(scene, current(scene)) == [{"read": 1}, 2]
 
 
 async def test_a_chain_of_runs_reads_each_message_once(scene: Scene):
@@ -207,7 +207,7 @@ async def test_a_chain_of_runs_reads_each_message_once(scene: Scene):
     for n in range(1, 6):
         await scene.decide(awaits(n - 1))
         before = [{"read": n - 1}] if n > 1 else []
-        assert await told(scene, current(scene)) == [*before, *range(n, 6)]
+        assert await stream_events(scene, current(scene)) == [*before, *range(n, 6)]
         await complete(scene, await scene.take(WORKFLOW), AGAIN, read=n)
     [stream] = await scene.read(lambda tx: tx.messages.streams_of(current(scene).run_id))
     assert (stream.last_position, stream.delivered_position, stream.through_position) == (5, 5, 5)
@@ -217,9 +217,9 @@ async def test_cursors_that_a_task_before_the_last_sent_hold_in_the_next_run(sce
     await scene.start()
     await send(scene, "m1", 1)
     await complete(scene, await scene.take(WORKFLOW), StartTimer(0), read=1)
-    await scene.later(1)
+    await scene.advance(1)
     await complete(scene, await scene.take(WORKFLOW), AGAIN)
-    assert await told(scene, current(scene)) == [{"read": 1}]
+    assert await stream_events(scene, current(scene)) == [{"read": 1}]
 
 
 async def test_a_run_that_fails_for_good_hands_nothing_on(scene: Scene):

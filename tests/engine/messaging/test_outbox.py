@@ -1,4 +1,4 @@
-"""Letters between runs: recorded with their cause, delivered once, by whichever server comes first."""
+"""The outbox: messages are recorded with their cause and delivered once, by any server."""
 
 from __future__ import annotations
 
@@ -17,70 +17,72 @@ from penstock.engine.workflows.run_close import EndMode
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
 from penstock.stores.memory import MemoryStore
-from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.stores.sqlite.store import SqliteStore
 from penstock.wakeups.local import LocalWakeups
 from tests.engine.support.scene import DONE, NOTHING, WORKFLOW, Scene, a_poll
 from tests.support.builders import NOW_MS, a_letter
+from tests.support.claims import leased_of
 from tests.support.clock import ManualClock
 from tests.support.entropy import CountingEntropy
 
 CHILDREN = 12
 
 
-async def a_letter_home(scene: Scene) -> tuple[Run, str]:
-    """A parent that waits, and the letter of a child that has ended."""
+async def a_message_to_its_parent(scene: Scene) -> tuple[Run, str]:
+    """A waiting parent, and the outbox message of its closed child."""
     parent = await scene.start()
     await scene.decide(StartChild("Ship", None, NOTHING))
     await scene.decide(DONE)
-    [letter] = scene.tables.letters.values()
-    return parent, letter.message_id
+    [message] = scene.tables.outbox.values()
+    return parent, message.message_id
 
 
-async def test_a_letter_is_recorded_with_its_cause_and_rings(scene: Scene):
+async def test_a_message_is_recorded_with_its_cause_and_notifies_the_relay(scene: Scene):
     rung = asyncio.Event()
     scene.wakeups.listen("letters", rung.set)
-    parent, message_id = await a_letter_home(scene)
+    parent, message_id = await a_message_to_its_parent(scene)
     assert rung.is_set()
-    assert scene.tables.letters[message_id].run_id == parent.run_id
+    assert scene.tables.outbox[message_id].run_id == parent.run_id
     assert (await scene.types(parent.run_id))[-1] == "ChildRunStarted", "nothing has reached the parent yet"
 
 
-async def test_a_letter_has_its_effect_once(scene: Scene):
-    parent, message_id = await a_letter_home(scene)
+async def test_a_message_takes_effect_once(scene: Scene):
+    parent, message_id = await a_message_to_its_parent(scene)
     assert await outbox_relay.deliver(scene.ctx, message_id)
     assert not await outbox_relay.deliver(scene.ctx, message_id)
     assert (await scene.types(parent.run_id)).count("ChildRunCompleted") == 1
-    assert scene.tables.letters == {}
+    assert scene.tables.outbox == {}
 
 
-async def test_a_letter_to_nobody_is_thrown_away(scene: Scene):
+async def test_a_message_to_a_run_that_does_not_exist_is_discarded(scene: Scene):
     async def write(tx: Tx) -> None:
         for number, kind in enumerate(OutboxKind):
             run_id = RunId("nobody") if kind in (OutboxKind.CHILD_ENDED, OutboxKind.CHILD_STARTED) else ""
-            said = (
+            payload = (
                 '{"step":1,"type":"ChildRunCompleted","payload":{},"reason":"x","parent_run_id":"p",'
                 '"sender_run_id":"nobody","sender_workflow_id":"nobody"}'
             )
-            letter = a_letter(f"l{number}", workflow_id="nobody", run_id=run_id, kind=kind, payload=said)
-            tx.outbox.insert(letter)
+            message = a_letter(f"l{number}", workflow_id="nobody", run_id=run_id, kind=kind, payload=payload)
+            tx.outbox.insert(message)
 
     await scene.ctx.store.transact(write, key="letters")
     await pending_outbox(scene.ctx).sweep()
     await pending_outbox(scene.ctx).sweep()
-    assert scene.tables.letters == {}, "neither a letter is left nor an answer to one"
+    assert scene.tables.outbox == {}, "neither a letter is left nor an answer to one"
 
 
 async def test_a_request_to_end_reaches_a_child_once(scene: Scene):
     await scene.start()
     await scene.decide(StartChild("Ship", None, NOTHING, "ship-1", policy=ClosePolicy.REQUEST_CANCEL))
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)
-    [letter] = scene.tables.letters.values()
-    await outbox_relay.deliver(scene.ctx, letter.message_id)
+    [message] = scene.tables.outbox.values()
+    await outbox_relay.deliver(scene.ctx, message.message_id)
     child = scene.tables.instances["default", "ship-1"].run_id
     before = await scene.types(child)
     assert before[-1] == "WorkflowCancelled"
-    assert not await outbox_relay.deliver(scene.ctx, letter.message_id)
+    assert not await outbox_relay.deliver(scene.ctx, message.message_id)
     assert await scene.types(child) == before
 
 
@@ -92,7 +94,7 @@ async def test_a_child_that_has_ended_already_is_left_alone(scene: Scene):
     await pending_outbox(scene.ctx).sweep()
     child = scene.tables.instances["default", "ship-1"].run_id
     assert await scene.types(child) == ["WorkflowStarted", "WorkflowCompleted"]
-    assert scene.tables.letters == {}
+    assert scene.tables.outbox == {}
 
 
 # ── Two servers ─────────────────────────────────────────────────────────────────────────────────────────
@@ -100,7 +102,7 @@ async def test_a_child_that_has_ended_already_is_left_alone(scene: Scene):
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path | None:
-    """Where both servers keep their rows: nowhere, in a file, or in a database of the test's own."""
+    """The database of both servers: none (memory), a file, or a PostgreSQL database of the test's own."""
     match request.param:
         case "sqlite":
             return tmp_path / "penstock.db"
@@ -113,7 +115,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path | None
 
 @pytest.fixture
 async def stores(address: str | Path | None) -> AsyncIterator[list[Store]]:
-    """What two servers see: one store that both share, or two that share a database."""
+    """The stores of two servers: one shared, or two on one database."""
     clock, wakeups = ManualClock(NOW_MS), LocalWakeups()
     opened: list[Store]
     match address:
@@ -129,8 +131,8 @@ async def stores(address: str | Path | None) -> AsyncIterator[list[Store]]:
         await store.close()
 
 
-async def test_two_servers_that_deliver_the_same_letters_deliver_each_once(stores: list[Store]):
-    """A family of many whose members end together, while two postmen are on their way."""
+async def test_two_servers_that_relay_the_same_messages_deliver_each_once(stores: list[Store]):
+    """Many children close together while two servers relay the outbox."""
     entropy, given = CountingEntropy(), load({"DW_AUTH_DRIVER": "none"})
     houses = [EngineContext(store, LocalWakeups(), entropy, given) for store in stores]
     scene = Scene(houses[0], ManualClock(NOW_MS), LocalWakeups())
@@ -139,17 +141,17 @@ async def test_two_servers_that_deliver_the_same_letters_deliver_each_once(store
 
     async def decide(*commands: Command) -> None:
         [verdict] = await scene.ask(a_poll(WORKFLOW, "w1"))
-        await scene.complete(verdict.leased[0], *commands)
+        await scene.complete(leased_of(verdict)[0], *commands)
 
     await decide(*[StartChild("Ship", None, NOTHING) for _ in range(CHILDREN)])
     for _ in range(CHILDREN):
         await decide(DONE)
-    letters = await scene.read(lambda tx: tx.outbox.waiting(100))
-    assert len(letters) == CHILDREN
-    told = await asyncio.gather(
-        *(outbox_relay.deliver(ctx, letter) for letter in letters for ctx in (*houses, *houses))
+    messages = await scene.read(lambda tx: tx.outbox.waiting(100))
+    assert len(messages) == CHILDREN
+    reported = await asyncio.gather(
+        *(outbox_relay.deliver(ctx, message) for message in messages for ctx in (*houses, *houses))
     )
-    assert sum(told) == CHILDREN
+    assert sum(reported) == CHILDREN
     types = await scene.types(parent.run_id)
     assert types.count("ChildRunCompleted") == CHILDREN
     assert await scene.read(lambda tx: tx.outbox.waiting(100)) == []

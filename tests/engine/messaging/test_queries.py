@@ -1,4 +1,4 @@
-"""Questions: bounded, guarded by the lock between servers, and gone when nobody waits for them."""
+"""Queries: bounded, guarded by the lock between servers, and deleted when their caller leaves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.engine.support.scene import WORKFLOW, Scene, a_poll, a_scene
 
 
 class Locksmith(InProcess):
-    """Lends locks until told not to, and remembers for what."""
+    """Grants locks unless disabled, and records their keys."""
 
     kind = "redis"
 
@@ -58,7 +58,7 @@ def ask(ctx: EngineContext) -> asyncio.Task[QueryResult]:
     return asyncio.create_task(queries.ask(ctx, question, asyncio.Event()))
 
 
-async def in_line(scene: Scene, count: int) -> None:
+async def submitted(scene: Scene, count: int) -> None:
     while len(scene.tables.queries) != count:
         await asyncio.sleep(0)
 
@@ -88,7 +88,7 @@ async def dismissed(*asked: asyncio.Task[QueryResult]) -> None:
 async def test_a_full_queue_of_which_nothing_is_known_sends_callers_away_for_the_length_of_a_lease():
     scene = await waiting_run(query_task_max_pending_per_queue="1", query_task_lease_timeout="9")
     asked = ask(scene.ctx)
-    await in_line(scene, 1)
+    await submitted(scene, 1)
     assert (await refusal(scene.ctx)).details["retry_after_seconds"] == 9
     await dismissed(asked)
 
@@ -96,29 +96,29 @@ async def test_a_full_queue_of_which_nothing_is_known_sends_callers_away_for_the
 async def test_a_full_queue_that_was_answered_fast_sends_callers_away_for_a_second():
     scene = await waiting_run(query_task_max_pending_per_queue="1", query_task_lease_timeout="9")
     first = ask(scene.ctx)
-    await in_line(scene, 1)
+    await submitted(scene, 1)
     await answer(scene.ctx)
     await first
     asked = ask(scene.ctx)
-    await in_line(scene, 1)
+    await submitted(scene, 1)
     refused = await refusal(scene.ctx)
     assert refused.details["retry_after_seconds"] == 1
     assert "Try again in 1 s." in refused.message
     await dismissed(asked)
 
 
-async def test_a_question_is_put_in_line_under_the_lock_of_its_queue():
+async def test_a_query_is_submitted_under_the_lock_of_its_queue():
     scene = await waiting_run()
     locksmith = Locksmith()
     ctx = replace(scene.ctx, coordination=locksmith)
     asked = ask(ctx)
-    await in_line(scene, 1)
+    await submitted(scene, 1)
     await answer(ctx)
     assert (await asked).outcome == {"result": 7}
     assert locksmith.asked == ["queries:default:orders"]
 
 
-async def test_without_the_lock_a_question_is_refused_and_leaves_nothing():
+async def test_without_the_lock_a_query_is_refused_and_leaves_nothing():
     scene = await waiting_run()
     locksmith = Locksmith()
     locksmith.supported = False
@@ -130,18 +130,18 @@ async def test_without_the_lock_a_question_is_refused_and_leaves_nothing():
     assert not scene.tables.queries
 
 
-async def test_a_question_that_is_in_line_already_is_answered_while_no_lock_can_be_had():
+async def test_a_pending_query_is_answered_while_no_lock_is_available():
     scene = await waiting_run()
     locksmith = Locksmith()
     ctx = replace(scene.ctx, coordination=locksmith)
     asked = ask(ctx)
-    await in_line(scene, 1)
+    await submitted(scene, 1)
     locksmith.supported = False
     await answer(ctx)
     assert (await asked).outcome == {"result": 7}
 
 
-async def test_a_poll_that_finds_no_question_is_told_that_none_can_come():
+async def test_a_poll_that_finds_no_query_is_refused_while_none_can_be_submitted():
     scene = await waiting_run()
     locksmith = Locksmith()
     locksmith.supported = False
@@ -151,16 +151,16 @@ async def test_a_poll_that_finds_no_question_is_told_that_none_can_come():
     assert refused.value.reason is Reason.QUERY_TASK_QUEUE_UNAVAILABLE
 
 
-async def test_a_question_whose_caller_goes_away_is_taken_out_of_the_line():
+async def test_a_query_whose_caller_disconnects_is_deleted():
     scene = await waiting_run()
     asked = ask(scene.ctx)
-    await in_line(scene, 1)
+    await submitted(scene, 1)
     await dismissed(asked)
     assert asked.cancelled()
     assert not scene.tables.queries
 
 
-async def test_a_question_whose_caller_goes_away_while_it_is_put_in_line_is_taken_out_again():
+async def test_a_query_whose_caller_disconnects_while_it_is_submitted_is_deleted_again():
     scene = await waiting_run()
     store = GatedStore(scene.ctx.store)
     store.shut(TransactionClass.CLAIM)
@@ -175,11 +175,11 @@ async def test_a_question_whose_caller_goes_away_while_it_is_put_in_line_is_take
     assert not scene.tables.queries
 
 
-async def test_a_question_whose_worker_died_goes_to_another():
+async def test_a_query_whose_worker_died_goes_to_another():
     scene = await waiting_run()
     await scene.register("w2")
     asked = ask(scene.ctx)
-    await in_line(scene, 1)
+    await submitted(scene, 1)
     lost = await queries.poll(scene.ctx, a_poll(WORKFLOW, "w1"), 0, asyncio.Event())
     assert lost is not None
     [row] = scene.tables.queries.values()
@@ -205,7 +205,7 @@ async def test_a_run_whose_history_is_too_long_is_not_asked(monkeypatch: pytest.
     monkeypatch.setattr(query_tasks, "HISTORY_EVENTS_MAX", 0)
     monkeypatch.setattr(query_tasks, "HISTORY_PORTION", 1)
     asked = ask(scene.ctx)
-    await in_line(scene, 1)
+    await submitted(scene, 1)
     assert await queries.poll(scene.ctx, a_poll(WORKFLOW), 0, asyncio.Event()) is None
     with pytest.raises(Conflict) as refused:
         await asked

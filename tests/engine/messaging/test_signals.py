@@ -1,4 +1,4 @@
-"""Signals: in order of arrival, once for each request id, heard by the code that waits."""
+"""Signals: recorded in order of arrival, once per request id, and delivered to waiting code."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ async def received(scene: Scene, run: Run) -> list[str]:
 async def test_a_signal_wakes_the_code_that_waits_for_a_condition(scene: Scene):
     run = await a_waiting_run(scene)
     await send(scene, "pay", ONE)
-    said = await scene.payload(run.run_id, -1)
-    assert (said["signal_name"], said["arguments"], said["payload_codec"]) == ("pay", ONE, "avro")
-    assert "sequence" not in said, "a signal is no step"
+    payload = await scene.payload(run.run_id, -1)
+    assert (payload["signal_name"], payload["arguments"], payload["payload_codec"]) == ("pay", ONE, "avro")
+    assert "sequence" not in payload, "a signal is no step"
     await scene.decide(DONE)
     assert (await scene.types(run.run_id))[-2:] == ["ConditionWaitSatisfied", "WorkflowCompleted"]
 
 
-async def test_a_signal_to_code_that_awaits_something_else_is_kept_and_wakes_nobody(scene: Scene):
+async def test_a_signal_to_code_that_awaits_something_else_is_kept_and_does_not_wake_it(scene: Scene):
     run = await scene.start()
     await scene.decide(charge())
     await send(scene)
@@ -80,8 +80,8 @@ async def test_a_signal_that_races_with_a_decision_comes_after_it(scene: Scene):
     assert await scene.claim(WORKFLOW) is not None, "the code must look at it"
 
 
-async def test_a_signal_before_the_first_look_waits_for_it(scene: Scene):
-    """The code that meets it at once must not be taken for code that waited."""
+async def test_a_signal_before_the_first_task_waits_for_it(scene: Scene):
+    """Code that sees it at once must not be mistaken for code that waited."""
     run = await scene.start()
     await send(scene)
     assert await scene.types(run.run_id) == ["WorkflowStarted"]
@@ -93,7 +93,7 @@ async def test_a_signal_before_the_first_look_waits_for_it(scene: Scene):
 async def test_a_signal_after_a_timeout_waits_until_the_code_has_looked(scene: Scene):
     run = await scene.start()
     await scene.decide(OpenConditionWait("paid", "f00d", 5))
-    await scene.later(5_000)
+    await scene.advance(5_000)
     await send(scene)
     assert (await scene.types(run.run_id))[-1] == "TimerFired"
     await scene.decide(OpenConditionWait("shipped", "beef"))
@@ -104,7 +104,7 @@ async def test_signals_that_waited_for_a_task_that_failed_wait_for_the_next(scen
     run = await scene.start()
     await send(scene)
     await scene.fail(await scene.take(WORKFLOW))
-    await scene.later(1_000)
+    await scene.advance(1_000)
     await scene.decide(PAID)
     assert (await scene.types(run.run_id))[1:] == ["ConditionWaitOpened", "SignalReceived"]
 
@@ -119,7 +119,7 @@ async def test_the_timer_of_a_condition_goes_with_the_run_that_ends_when_it_is_m
     await scene.decide(last)
     assert {timer.state for timer in scene.tables.timers.values()} == {TimerState.CANCELLED}
     before = await scene.types(run.run_id)
-    await scene.later(30_000)
+    await scene.advance(30_000)
     assert await scene.types(run.run_id) == before
 
 
@@ -172,7 +172,7 @@ async def test_request_ids_of_two_workflows_have_nothing_to_do_with_each_other(s
 # ── To whom ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_signal_reaches_the_run_that_goes_on(scene: Scene):
+async def test_a_signal_reaches_the_run_that_continues(scene: Scene):
     first = await scene.start()
     await scene.decide(ContinueAsNew(NOTHING))
     accepted = await send(scene)
@@ -182,7 +182,7 @@ async def test_a_signal_reaches_the_run_that_goes_on(scene: Scene):
     assert refused.value.reason is Reason.HISTORICAL_RUN_COMMAND_REJECTED
 
 
-async def test_nobody_can_be_told_who_is_not_there_or_does_not_listen(scene: Scene):
+async def test_a_signal_to_a_missing_or_standalone_run_is_refused(scene: Scene):
     await scene.start_activity("charge-1")
     for name in ("nobody", "charge-1"):
         with pytest.raises(NotFound) as refused:
@@ -210,7 +210,7 @@ async def test_a_signal_that_the_code_does_not_know_is_refused_where_that_is_kno
     assert not (await send(scene, "pay", ONE)).retained
 
 
-async def test_a_run_holds_so_many_signals_that_nobody_has_seen():
+async def test_the_number_of_unseen_signals_is_bounded():
     scene = a_scene(max_pending_signals="2")
     run = await scene.start()
     await send(scene)
@@ -233,7 +233,7 @@ async def start_with(scene: Scene, name: str = "pay", **changes: Any) -> tuple[S
     return await starts.signal_with_start(scene.ctx, a_start(**changes), signal)
 
 
-async def test_a_workflow_starts_with_a_signal_that_its_code_will_hear(scene: Scene):
+async def test_a_workflow_starts_with_a_signal_that_its_code_receives(scene: Scene):
     begun, accepted = await start_with(scene)
     assert begun.outcome is StartOutcome.STARTED_NEW
     assert accepted.receipt["run_id"] == begun.run.run_id
@@ -258,7 +258,7 @@ async def test_a_start_with_a_signal_that_is_sent_again_signals_once(scene: Scen
     assert await received(scene, begun.run) == ["pay"]
 
 
-async def test_a_workflow_that_has_closed_is_neither_started_nor_told(scene: Scene):
+async def test_a_workflow_that_has_closed_is_neither_started_nor_signalled(scene: Scene):
     run = await scene.start()
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)
     with pytest.raises(Conflict) as refused:

@@ -1,4 +1,4 @@
-"""Streams that runs write: from workflow code and from callers, read by whoever waits for more."""
+"""Output streams: written by workflow code and callers, read with long polls."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tests.engine.support.scene import DONE, NOTHING, WORKFLOW, Scene
 def writes(operation: str, *payloads: str, ordinal: int = 0, stream: str = "progress", **more: Any) -> Any:
     """What workflow code does with a stream."""
     items = [{"payload": payload, "idempotency_key": f"{stream}:{payload}"} for payload in payloads]
-    said: dict[str, Any] = {"operation": operation, "stream_name": stream, "command_identity": "t1"}
-    return RecordSideEffect(NOTHING, said | {"command_ordinal": ordinal, "items": items} | more)
+    details: dict[str, Any] = {"operation": operation, "stream_name": stream, "command_identity": "t1"}
+    return RecordSideEffect(NOTHING, details | {"command_ordinal": ordinal, "items": items} | more)
 
 
 def drafts(*payloads: str, most: int | None = None) -> StreamAppend:
@@ -86,12 +86,12 @@ async def test_workflow_code_may_write_and_end_several_streams_in_one_task(scene
 async def test_items_of_a_command_that_is_applied_twice_are_added_once(scene: Scene):
     run = await scene.start()
     await scene.decide(writes("append", "a"), StartTimer(0))
-    await scene.later(1)
+    await scene.advance(1)
     await scene.decide(writes("append", "a", "b"), StartTimer(600))
     assert payloads(await read(scene, run)) == ["a", "b"]
 
 
-async def test_what_code_adds_to_a_stream_that_somebody_has_closed_is_dropped_and_the_run_goes_on(
+async def test_what_code_adds_to_a_stream_that_somebody_has_closed_is_dropped_and_the_run_continues(
     scene: Scene,
 ):
     run = await scene.start()
@@ -101,7 +101,7 @@ async def test_what_code_adds_to_a_stream_that_somebody_has_closed_is_dropped_an
     assert payloads(await read(scene, run)) == []
 
 
-async def test_code_that_writes_faster_than_is_read_is_told_to_try_again(scene: Scene):
+async def test_code_that_writes_faster_than_is_read_is_asked_to_retry(scene: Scene):
     run = await scene.start()
     leased = await scene.take(WORKFLOW)
     with pytest.raises(Exhausted) as refused:

@@ -1,4 +1,4 @@
-"""Updates: accepted, applied by the code one after the other, answered; never lost without an answer."""
+"""Updates: accepted, applied one after the other, and always answered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.core.history.commands import (
     OpenConditionWait,
 )
 from penstock.core.model import Blob, Update, UpdateStatus
-from penstock.engine.matching.claim import Leased
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.messaging import updates
 from penstock.engine.messaging.updates import UpdateResult, UpdateSubmission
 from penstock.engine.runs.address import Address
@@ -39,7 +39,7 @@ def now(scene: Scene, answered: UpdateResult) -> Update:
 
 
 async def apply(scene: Scene, answered: UpdateResult) -> Leased:
-    """Take the task of an update, and complete it."""
+    """Claim the task of an update and complete it."""
     leased = await scene.take(WORKFLOW)
     assert leased.task.update_id == answered.update.update_id
     await scene.complete(leased, CompleteUpdate(answered.update.update_id, ONE))
@@ -65,7 +65,7 @@ async def test_an_update_has_a_task_of_its_own_and_a_plain_one_follows(scene: Sc
     await scene.complete(plain, DONE)
 
 
-async def test_an_update_that_the_code_refuses_has_failed_and_says_why(scene: Scene):
+async def test_an_update_that_the_code_refuses_fails_with_the_reason(scene: Scene):
     await a_waiting_run(scene)
     answered = await ask(scene)
     await scene.decide(FailUpdate(answered.update.update_id, "no", {"exception_type": "Refused"}))
@@ -117,7 +117,7 @@ async def test_the_task_of_an_update_that_fails_is_tried_again_and_the_update_st
     answered = await ask(scene)
     await scene.fail(await scene.take(WORKFLOW))
     assert now(scene, answered).status is UpdateStatus.ACCEPTED
-    await scene.later(1_000)
+    await scene.advance(1_000)
     await apply(scene, answered)
 
 
@@ -147,20 +147,20 @@ async def test_another_decision_in_the_task_of_an_update_is_refused_and_nothing_
 # ── Answers ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_whoever_waits_for_an_update_hears_of_its_end(scene: Scene):
+async def test_a_caller_that_waits_for_an_update_gets_its_result(scene: Scene):
     await a_waiting_run(scene)
     answered = await ask(scene)
     waiting = asyncio.create_task(updates.wait(scene.ctx, answered, 60_000, asyncio.Event()))
     await asyncio.sleep(0)
     await apply(scene, answered)
-    heard = await waiting
-    assert (heard.update.status, heard.timed_out) == (UpdateStatus.COMPLETED, False)
+    received = await waiting
+    assert (received.update.status, received.timed_out) == (UpdateStatus.COMPLETED, False)
 
 
-async def test_whoever_does_not_want_to_wait_is_told_that_it_is_not_over(scene: Scene):
+async def test_a_caller_that_does_not_wait_learns_that_it_is_pending(scene: Scene):
     await a_waiting_run(scene)
-    heard = await updates.wait(scene.ctx, await ask(scene), 0, asyncio.Event())
-    assert (heard.update.status, heard.timed_out) == (UpdateStatus.ACCEPTED, True)
+    received = await updates.wait(scene.ctx, await ask(scene), 0, asyncio.Event())
+    assert (received.update.status, received.timed_out) == (UpdateStatus.ACCEPTED, True)
 
 
 async def test_an_update_that_is_sent_again_is_applied_once_and_gets_the_same_answer(scene: Scene):
@@ -227,7 +227,7 @@ async def test_an_update_that_races_with_the_end_of_the_run_fails(scene: Scene):
     assert now(scene, answered).status is UpdateStatus.FAILED
 
 
-async def test_an_update_that_was_not_applied_goes_on_in_the_run_that_continues(scene: Scene):
+async def test_an_update_that_was_not_applied_continues_in_the_run_that_continues(scene: Scene):
     await scene.start()
     leased = await scene.take(WORKFLOW)
     answered = await ask(scene, arguments=ONE)
@@ -237,17 +237,20 @@ async def test_an_update_that_was_not_applied_goes_on_in_the_run_that_continues(
     assert "UpdateAccepted" in await scene.types(update.run_id)
     await scene.decide(PAID)
     await apply(scene, answered)
-    said = [json.loads(event.payload) for event in await scene.events(update.run_id)]
-    assert [each["arguments"] for each in said if "update_id" in each and "arguments" in each] == [ONE, ONE]
+    payload = [json.loads(event.payload) for event in await scene.events(update.run_id)]
+    assert [each["arguments"] for each in payload if "update_id" in each and "arguments" in each] == [
+        ONE,
+        ONE,
+    ]
     assert scene.run(receipt.run.run_id).open_updates == 0
 
 
-async def test_whoever_waits_for_an_update_hears_of_it_from_the_run_that_continues(scene: Scene):
+async def test_a_caller_that_waits_for_an_update_gets_its_result_from_the_successor(scene: Scene):
     await scene.start()
     leased = await scene.take(WORKFLOW)
     answered = await ask(scene)
     await scene.complete(leased, ContinueAsNew(NOTHING))
     await scene.decide(PAID)
     await apply(scene, answered)
-    heard = await updates.wait(scene.ctx, answered, 60_000, asyncio.Event())
-    assert heard.update.status is UpdateStatus.COMPLETED
+    received = await updates.wait(scene.ctx, answered, 60_000, asyncio.Event())
+    assert received.update.status is UpdateStatus.COMPLETED

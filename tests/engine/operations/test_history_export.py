@@ -1,4 +1,4 @@
-"""Exporting a history: whole, as it stood, and never held in memory."""
+"""History export: complete, as of one moment, and never held in memory."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_a_long_history_comes_in_portions_and_without_what_came_since() ->
     assert second == [EVENTS_AT_ONCE + 1, EVENTS_AT_ONCE + 2]
 
 
-async def test_a_run_that_is_deleted_meanwhile_is_not_told_in_part() -> None:
+async def test_a_run_that_is_deleted_meanwhile_is_not_exported_in_part() -> None:
     scene = a_scene()
     run = await scene.start()
     await scene.decide(DONE)

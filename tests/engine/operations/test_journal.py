@@ -1,4 +1,4 @@
-"""The journal: handed out page by page where it is kept, and forgotten in time."""
+"""The lease journal: read page by page, and deleted after its retention."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from penstock.engine.activities import activity_reports
 from penstock.engine.maintenance.sweepers.old_records import HOUR_MS, old_records
 from penstock.engine.operations import journal
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
 from penstock.stores.memory import MemoryStore
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, Scene, of
 
 
 def keeping(scene: Scene) -> Scene:
-    """The same scene with a journal."""
+    """A scene with a journal."""
     store = MemoryStore(scene.clock, scene.wakeups, journals=True)
     return dataclasses.replace(scene, ctx=replace(scene.ctx, store=store))
 
@@ -31,13 +31,13 @@ async def tell(scene: Scene, *events: str) -> None:
     await scene.ctx.store.transact(operation, key="journal")
 
 
-async def test_a_server_that_keeps_none_says_so(scene: Scene):
+async def test_a_server_without_a_journal_refuses(scene: Scene):
     with pytest.raises(Conflict) as refusal:
         await journal.page(scene.ctx, 0, 10)
     assert refusal.value.reason is Reason.JOURNAL_OFF
 
 
-async def test_a_page_begins_after_the_line_that_is_named(scene: Scene):
+async def test_a_page_begins_after_the_given_entry(scene: Scene):
     scene = keeping(scene)
     await tell(scene, "a", "b", "c")
     [first, second] = await journal.page(scene.ctx, 0, 2)
@@ -47,7 +47,7 @@ async def test_a_page_begins_after_the_line_that_is_named(scene: Scene):
     assert await journal.page(scene.ctx, third[0], 2) == []
 
 
-async def test_lines_older_than_the_setting_says_are_forgotten(scene: Scene):
+async def test_entries_older_than_the_setting_are_deleted(scene: Scene):
     scene = keeping(scene)
     await tell(scene, "old")
     scene.clock.advance(HOUR_MS)
@@ -61,14 +61,14 @@ async def test_lines_older_than_the_setting_says_are_forgotten(scene: Scene):
     assert await old_records(scene.ctx).sweep() == 0
 
 
-async def test_what_a_worker_gives_back_is_told_as_an_end_that_charges_nothing(scene: Scene):
+async def test_a_handed_back_task_is_recorded_as_an_end_without_charge(scene: Scene):
     scene = keeping(scene)
     await scene.start_activity()
     leased = await scene.take(ACTIVITY)
-    await activity_reports.hand_back(scene.ctx, "default", leased.task.task_id, of(leased))
+    await direct.hand_back_activity(scene.ctx, "default", leased.task.task_id, of(leased))
     again = await scene.take(ACTIVITY)
-    told = [json.loads(line) for _, line in await journal.page(scene.ctx, 0, 10)]
-    assert [(line["event"], line["lease"], line.get("how"), line.get("attempt")) for line in told] == [
+    reported = [json.loads(line) for _, line in await journal.page(scene.ctx, 0, 10)]
+    assert [(line["event"], line["lease"], line.get("how"), line.get("attempt")) for line in reported] == [
         ("granted", leased.task.lease_token, None, 1),
         ("ended", leased.task.lease_token, "handed_back", None),
         ("granted", again.task.lease_token, None, 1),

@@ -1,4 +1,4 @@
-"""Namespaces: made, changed and removed, never with anything inside."""
+"""Namespaces: created, changed, and deleted only when empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention: what is kept, what goes, and what is archived before it goes."""
+"""Retention: what is kept, what is deleted, and what is archived first."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import pytest
 from durable_workflow.history_bundle_verify import verify_bundle
 from msgspec.structs import replace
 
-from penstock.core.history import lineage
-from penstock.core.history.lineage import Lineage
-from penstock.core.model import ChildState, Run, RunId
+from penstock.core.model import ChildState, Lineage, Run, RunId
 from penstock.engine.maintenance.sweepers.expired_runs import EVERY_MS, expired_runs
 from penstock.engine.operations import archival, history_export, namespaces, retention
 from penstock.engine.operations.retention import DAY_MS, Obstacle
@@ -96,12 +94,12 @@ async def test_of_a_chain_the_older_runs_go_first_and_the_workflow_id_with_the_l
     assert not scene.tables.instances
 
 
-async def test_a_child_stays_while_its_open_parent_was_not_told_of_its_end() -> None:
+async def test_a_child_stays_while_its_open_parent_has_not_received_its_end() -> None:
     scene = await a_house(days=1)
     parent = await scene.start("parent")
     born = await a_closed_run(scene, "child")
     origin = Lineage(parent_run_id=parent.run_id, parent_workflow_id="parent", parent_step=1)
-    child = replace(born, run_id=RunId("child-run"), lineage=lineage.text(origin))
+    child = replace(born, run_id=RunId("child-run"), lineage=origin)
     row = a_child(parent.run_id, 1, workflow_id="child", run_id=child.run_id)
 
     async def adopt(tx: Tx) -> None:
@@ -118,15 +116,15 @@ async def test_a_child_stays_while_its_open_parent_was_not_told_of_its_end() -> 
     scene.clock.advance(2 * DAY_MS)
     assert (await retention.prune(scene.ctx, child.run_id)).obstacle is Obstacle.AWAITED
 
-    async def told(tx: Tx) -> None:
+    async def close_child(tx: Tx) -> None:
         tx.children.save(replace(row, state=ChildState.CLOSED))
 
-    await scene.ctx.store.transact(told, key="adopt")
+    await scene.ctx.store.transact(close_child, key="adopt")
     assert (await retention.prune(scene.ctx, child.run_id)).obstacle is None
     assert list(scene.tables.runs) == [parent.run_id]
 
 
-async def test_the_sweeper_looks_once_a_minute_and_goes_on_with_what_remains() -> None:
+async def test_the_sweeper_runs_once_a_minute_and_resumes_what_remains() -> None:
     scene = await a_house(days=1)
     runs = [await a_closed_run(scene, f"order-{number}") for number in range(3)]
     sweeper = expired_runs(scene.ctx)

@@ -1,4 +1,4 @@
-"""Whatever concurrent code asks for and whatever happens to it, in whatever order: the laws of runs hold."""
+"""The invariants of runs hold for random concurrent code and random events in any order."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from penstock.core.history.commands import (
     StartTimer,
 )
 from penstock.core.model import Blob, ClosePolicy, RetrySchedule
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
 from penstock.engine.maintenance.sweepers.overdue_activities import overdue_activities
 from penstock.engine.maintenance.sweepers.pending_outbox import pending_outbox
-from penstock.engine.matching.claim import Leased
 from penstock.engine.messaging import signals, updates
 from penstock.engine.messaging.signals import Signal
 from penstock.engine.messaging.updates import UpdateSubmission
@@ -44,7 +44,7 @@ MOVES = 120
 
 
 class Play:
-    """Callers, workers, clocks and sweepers, each of whom does something when the dice say so."""
+    """Callers, workers, clocks and sweepers that act at random."""
 
     def __init__(self, scene: Scene, seed: int) -> None:
         self.scene = scene
@@ -74,7 +74,7 @@ class Play:
                 await self.dice.choice(moves)()
             except (Conflict, LeaseLost, NotFound):
                 pass  # a refusal changes nothing, which the laws show
-            run_invariants.check(await run_invariants.look(self.scene.ctx.store))
+            run_invariants.check(await run_invariants.load(self.scene.ctx.store))
 
     async def _take(self) -> None:
         leased = await self.scene.claim(WORKFLOW, self.dice.choice(("w1", "w2")))
@@ -131,7 +131,7 @@ class Play:
     async def _report(self) -> None:
         if self.acting:
             leased = self.acting.pop(self.dice.randrange(len(self.acting)))
-            await (self.scene.finish if self.dice.random() < 0.6 else self.scene.break_off)(leased)
+            await (self.scene.finish if self.dice.random() < 0.6 else self.scene.fail_activity)(leased)
 
     async def _signal(self) -> None:
         address = Address("default", self.dice.choice(IDS))
@@ -150,7 +150,7 @@ class Play:
         await pending_outbox(self.scene.ctx).sweep()
 
     async def _wait(self) -> None:
-        await self.scene.later(self.dice.choice((1, 300, 2_000, 90_000)))
+        await self.scene.advance(self.dice.choice((1, 300, 2_000, 90_000)))
         for sweeper in (expired_leases, overdue_activities):
             await sweeper(self.scene.ctx).sweep()
 

@@ -1,4 +1,4 @@
-"""Laws that hold after every step, whatever callers, workers and clocks do in whatever order."""
+"""Invariants that hold after every step of random callers, workers and clocks."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ from penstock.core.model import (
     TaskState,
     TimerState,
 )
-from penstock.engine.activities import activity_reports
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.activities.activity_reports import AttemptFailure
 from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
 from penstock.engine.maintenance.sweepers.overdue_activities import overdue_activities
 from penstock.engine.maintenance.sweepers.overdue_runs import overdue_runs
-from penstock.engine.matching.claim import Leased, hand_back
+from penstock.engine.matching.undelivered import hand_back
 from penstock.engine.workers import worker_registry
-from penstock.engine.workflows import run_close, workflow_reports
+from penstock.engine.workflows import run_close
 from penstock.engine.workflows.run_close import EndMode
 from penstock.engine.workflows.workflow_reports import WAITING_FOR_HISTORY
 from penstock.errors import PenstockError
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, DONE, WORKFLOW, a_scene, charge, of, tries
 from tests.support.effort import times
 
@@ -68,7 +69,7 @@ ENDS = st.sampled_from([None] * 10 + [DONE, FailWorkflow("no stock")])
 
 
 class Laws(RuleBasedStateMachine):
-    """Drives one house; refusals are part of life, broken laws are not."""
+    """Drives one engine; refusals are expected, violated invariants are not."""
 
     leases: Bundle[Leased] = Bundle("leases")
 
@@ -87,7 +88,7 @@ class Laws(RuleBasedStateMachine):
         self._loop.close()
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run to the end; a refusal is an answer."""
+        """Run an operation; a refusal counts as an answer."""
         try:
             return self._loop.run_until_complete(work)
         except PenstockError as refusal:
@@ -119,7 +120,7 @@ class Laws(RuleBasedStateMachine):
 
     @rule(target=leases, number=st.integers(0, 2), policy=POLICIES, worker_id=WORKERS)
     def a_busy_run(self, number: int, policy: Any, worker_id: str) -> Any:
-        """A run whose workflow task is leased while its activities are running: what happens now must wait."""
+        """A run whose workflow task is leased while its activities run, so that new events are buffered."""
         answer = self.do(self.scene.start(f"busy-{number}", priority=TaskPriority(0, f"busy-{number}")))
         self._started(answer)
         first = self.do(self.scene.claim(WORKFLOW, worker_id))
@@ -187,7 +188,7 @@ class Laws(RuleBasedStateMachine):
             self.do(
                 self.scene.finish(leased, report=report)
                 if succeed
-                else self.scene.break_off(leased, report=report)
+                else self.scene.fail_activity(leased, report=report)
             )
         else:
             self.do(
@@ -205,7 +206,7 @@ class Laws(RuleBasedStateMachine):
     )
     def report_failure(self, leased: Leased, kind: str | None, final: bool) -> None:
         if leased.task.kind is ACTIVITY:
-            self.do(self.scene.break_off(leased, AttemptFailure("boom", kind, non_retryable=final)))
+            self.do(self.scene.fail_activity(leased, AttemptFailure("boom", kind, non_retryable=final)))
         else:
             self.do(self.scene.fail(leased, "boom", kind))
         self._over(leased)
@@ -213,7 +214,11 @@ class Laws(RuleBasedStateMachine):
     @rule(leased=leases)
     def beat(self, leased: Leased) -> None:
         before = self.scene.task(leased.task.task_id)
-        self.do(self.scene.breathe(leased) if leased.task.kind is ACTIVITY else self.scene.beat(leased))
+        self.do(
+            self.scene.heartbeat(leased)
+            if leased.task.kind is ACTIVITY
+            else self.scene.heartbeat_workflow_task(leased)
+        )
         after = self.scene.task(leased.task.task_id)
         lapsed = (before.lease_expires_at_ms or 0) <= self.scene.clock.now_ms()
         assert after == before or not lapsed, "a lapsed lease is never brought back"
@@ -224,9 +229,11 @@ class Laws(RuleBasedStateMachine):
 
     @rule(leased=consumes(leases), again=st.booleans())
     def give_back(self, leased: Leased, again: bool) -> None:
-        kind = activity_reports if leased.task.kind is ACTIVITY else workflow_reports
+        hand_back_task = (
+            direct.hand_back_activity if leased.task.kind is ACTIVITY else direct.hand_back_workflow_task
+        )
         for _ in range(1 + again):
-            self.do(kind.hand_back(self.scene.ctx, "default", leased.task.task_id, of(leased, "given back")))
+            self.do(hand_back_task(self.scene.ctx, "default", leased.task.task_id, of(leased, "given back")))
         self._over(leased)
 
     @rule(worker_id=WORKERS)
@@ -242,7 +249,7 @@ class Laws(RuleBasedStateMachine):
 
     @rule(by_ms=st.sampled_from([0, 1_000, 60_000]))
     def rests_end_and_timers_fire(self, by_ms: int) -> None:
-        self.do(self.scene.later(by_ms))
+        self.do(self.scene.advance(by_ms))
 
     @rule()
     def leases_expire(self) -> None:
@@ -290,11 +297,13 @@ class Laws(RuleBasedStateMachine):
     @invariant()
     def a_step_is_scheduled_once_and_ends_at_most_once_and_steps_are_dense(self) -> None:
         for run_id, run in self.scene.tables.runs.items():
-            told = [(event.type, json.loads(event.payload).get("sequence")) for event in self.history(run_id)]
+            reported = [
+                (event.type, json.loads(event.payload).get("sequence")) for event in self.history(run_id)
+            ]
             waiting = self.scene.tables.buffers.of(run_id).values()
-            ended = Counter(step for kind, step in told if kind in STEP_ENDS)
+            ended = Counter(step for kind, step in reported if kind in STEP_ENDS)
             ended.update(event.payload["sequence"] for event in waiting if event.type in STEP_ENDS)
-            steps = [step for kind, step in told if kind in SCHEDULED]
+            steps = [step for kind, step in reported if kind in SCHEDULED]
             assert steps == list(range(1, run.last_step + 1))
             assert set(ended.values()) <= {1}
             assert set(ended) <= set(steps)

@@ -29,6 +29,7 @@ from penstock.core.model import (
     TaskKind,
     TaskState,
 )
+from penstock.core.scheduling.polls import Granted, Leased, Refused
 from penstock.engine.activities.activity_reports import AttemptFailure
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweepers.due_tasks import due_tasks
@@ -37,7 +38,7 @@ from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
 from penstock.engine.maintenance.sweepers.overdue_activities import overdue_activities
 from penstock.engine.maintenance.sweepers.overdue_runs import overdue_runs
 from penstock.engine.maintenance.sweepers.pending_outbox import pending_outbox
-from penstock.engine.matching.claim import Leased, hand_back
+from penstock.engine.matching.undelivered import hand_back
 from penstock.engine.messaging import signals, updates
 from penstock.engine.messaging.signals import Signal
 from penstock.engine.messaging.updates import UpdateSubmission
@@ -66,7 +67,7 @@ from tests.engine.support.programs import (
     Wait,
     next_commands,
 )
-from tests.engine.support.run_invariants import Sight, World
+from tests.engine.support.run_invariants import RunSnapshot, StoreSnapshot
 from tests.engine.support.scene import ACTIVITY, WORKFLOW, Scene, a_poll, a_start, of, tries
 from tests.support.builders import NOW_MS
 from tests.support.checked_store import CheckedStore
@@ -154,12 +155,12 @@ SWEEPERS = (
     pending_outbox,
 )
 ROUNDS_MAX = 400
-"""Whoever needs more rounds than these to come to an end goes in circles."""
+"""A program that needs more rounds than this does not terminate."""
 CIRCLES = {Reason.INVALID_COMMANDS, Reason.STRUCTURAL_LIMIT_EXCEEDED}
 
 
 class RandomPrograms(RuleBasedStateMachine):
-    """Drives one house; refusals are part of life, broken laws are not."""
+    """Drives one engine; refusals are expected, violated invariants are not."""
 
     leases: Bundle[Leased] = Bundle("leases")
 
@@ -190,7 +191,7 @@ class RandomPrograms(RuleBasedStateMachine):
         return self.scene.ctx
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run to the end; a refusal is an answer."""
+        """Run an operation; a refusal counts as an answer."""
         try:
             return self._loop.run_until_complete(work)
         except PenstockError as refusal:
@@ -198,8 +199,8 @@ class RandomPrograms(RuleBasedStateMachine):
                 raise
             return refusal
 
-    def look(self) -> World:
-        return self._loop.run_until_complete(run_invariants.look(self.ctx.store))
+    def look(self) -> StoreSnapshot:
+        return self._loop.run_until_complete(run_invariants.load(self.ctx.store))
 
     def teardown(self) -> None:
         try:
@@ -259,11 +260,11 @@ class RandomPrograms(RuleBasedStateMachine):
 
     def claim(self, kind: TaskKind, worker_id: str) -> Leased | None:
         [verdict] = self.do(self.scene.ask(a_poll(kind, worker_id)))
-        assert verdict.refusal is None
-        return verdict.leased[0] if verdict.leased else None
+        assert not isinstance(verdict, Refused)
+        return verdict.leased[0] if isinstance(verdict, Granted) else None
 
     def succeed(self, leased: Leased) -> Any:
-        """Do what the task asks for, as its program says."""
+        """Handle the task as its program prescribes."""
         if leased.task.kind is ACTIVITY:
             return self.do(self.scene.finish(leased))
         commands = next_commands(leased.events, leased.task.update_id)
@@ -294,16 +295,16 @@ class RandomPrograms(RuleBasedStateMachine):
             self.succeed(leased)
             self.past.append(leased)
 
-    @rule(place=PLACES, worker_id=WORKERS, by_ms=st.sampled_from([0, 1_000, 30_000]), told=st.booleans())
+    @rule(place=PLACES, worker_id=WORKERS, by_ms=st.sampled_from([0, 1_000, 30_000]), signalled=st.booleans())
     def something_happens_while_a_worker_decides(
-        self, place: int, worker_id: str, by_ms: int, told: bool
+        self, place: int, worker_id: str, by_ms: int, signalled: bool
     ) -> None:
-        """What happens meanwhile must wait until the worker has decided."""
+        """Events meanwhile are buffered until the worker has decided."""
         deciding = [leased for _ in range(4) if (leased := self.claim(WORKFLOW, worker_id)) is not None]
         self._clock.advance(by_ms)
         for sweeper in (due_tasks, due_timers, pending_outbox):
             self.do(sweeper(self.ctx).sweep())
-        if told:
+        if signalled:
             self.signal(place, None)
             self.update(place + 1, "add", None)
         for _ in range(3):
@@ -321,7 +322,7 @@ class RandomPrograms(RuleBasedStateMachine):
     )
     def report_failure(self, leased: Leased, kind: str | None, final: bool) -> None:
         if leased.task.kind is ACTIVITY:
-            self.do(self.scene.break_off(leased, AttemptFailure("boom", kind, non_retryable=final)))
+            self.do(self.scene.fail_activity(leased, AttemptFailure("boom", kind, non_retryable=final)))
         else:
             self.do(self.scene.fail(leased, "boom", kind))
         self.past.append(leased)
@@ -337,7 +338,7 @@ class RandomPrograms(RuleBasedStateMachine):
             return
         report = of(leased, digest)
         if leased.task.kind is ACTIVITY:
-            late = self.scene.finish if succeed else self.scene.break_off
+            late = self.scene.finish if succeed else self.scene.fail_activity
             self.do(late(leased, report=report))
         elif succeed:
             self.do(self.scene.complete(leased, *next_commands(leased.events), report=report))
@@ -345,12 +346,16 @@ class RandomPrograms(RuleBasedStateMachine):
             self.do(self.scene.fail(leased, report=report))
         assert self._sight(leased.run.run_id) == before, "late-answers-change-nothing"
 
-    def _sight(self, run_id: RunId) -> Sight:
-        return next(sight for sight in self.look().sights if sight.run.run_id == run_id)
+    def _sight(self, run_id: RunId) -> RunSnapshot:
+        return next(snapshot for snapshot in self.look().sights if snapshot.run.run_id == run_id)
 
     @rule(leased=leases)
     def beat(self, leased: Leased) -> None:
-        self.do(self.scene.breathe(leased) if leased.task.kind is ACTIVITY else self.scene.beat(leased))
+        self.do(
+            self.scene.heartbeat(leased)
+            if leased.task.kind is ACTIVITY
+            else self.scene.heartbeat_workflow_task(leased)
+        )
 
     @rule(leased=consumes(leases))
     def hang_up(self, leased: Leased) -> None:
@@ -373,7 +378,7 @@ class RandomPrograms(RuleBasedStateMachine):
         self.do(sweeper(self.ctx).sweep())
 
     @rule()
-    def two_servers_deliver_letters(self) -> None:
+    def two_servers_relay_outbox(self) -> None:
         self.do(self._deliver_twice())
 
     async def _deliver_twice(self) -> None:
@@ -383,38 +388,38 @@ class RandomPrograms(RuleBasedStateMachine):
 
     @invariant()
     def the_laws_of_runs_hold(self) -> None:
-        world = self.look()
-        run_invariants.check(world)
-        for sight in world.sights:
-            before = self.seen.get(sight.run.run_id, [])
-            assert list(sight.events[: len(before)]) == before, "a history only grows"
-            self.seen[sight.run.run_id] = list(sight.events)
-        self.names = list(dict.fromkeys([*self.names, *(each.run.workflow_id for each in world.sights)]))
+        state = self.look()
+        run_invariants.check(state)
+        for snapshot in state.sights:
+            before = self.seen.get(snapshot.run.run_id, [])
+            assert list(snapshot.events[: len(before)]) == before, "a history only grows"
+            self.seen[snapshot.run.run_id] = list(snapshot.events)
+        self.names = list(dict.fromkeys([*self.names, *(each.run.workflow_id for each in state.sights)]))
 
     # ── The end ─────────────────────────────────────────────────────────────────────────────────────────
 
     def come_to_an_end(self) -> None:
-        """Let everybody do what is left to do. Whoever waits then waits to be told something; then all is over."""
+        """Run everything to quiescence; runs still open wait for a message, and are then ended."""
         for _ in range(ROUNDS_MAX):
             self._finish_what_can_be_done()
-            world = self.look()
-            run_invariants.check(world)
-            waiting = [sight.run for sight in world.open]
+            state = self.look()
+            run_invariants.check(state)
+            waiting = [snapshot.run for snapshot in state.open]
             if not waiting:
                 break
-            for sight in world.open:
-                self._waits_for_something(sight)
+            for snapshot in state.open:
+                self._waits_for_something(snapshot)
             for run in waiting:
                 self.do(signals.send(self.ctx, Signal(Address("default", run.workflow_id), "go", Blob(""))))
         assert not self.look().open, "everything comes to an end"
-        for sight in self.look().sights:
-            assert all(update.outcome is not None for update in sight.updates)
+        for snapshot in self.look().sights:
+            assert all(update.outcome is not None for update in snapshot.updates)
 
     def _finish_what_can_be_done(self) -> None:
         for _ in range(ROUNDS_MAX):
             self._sweep_and_work()
-            world = self.look()
-            if not world.letters and not any(sight.live or sight.timers for sight in world.open):
+            state = self.look()
+            if not state.outbox and not any(snapshot.live or snapshot.timers for snapshot in state.open):
                 return
             self._clock.advance(61_000)
         raise AssertionError("something is pending for ever")
@@ -429,20 +434,20 @@ class RandomPrograms(RuleBasedStateMachine):
                 assert not refused or not self._is_ours(leased), answer
 
     def _is_turned_back(self, leased: Leased) -> bool:
-        """Whether the code was about to end and is asked again, because there is a signal that it has not heard."""
+        """Whether the completion was rejected because of an unhandled signal."""
         deciding = self._sight(leased.run.run_id).deciding
         return deciding is not None and deciding.state is TaskState.READY
 
     def _is_ours(self, leased: Leased) -> bool:
-        """Whether the run of a task is one that goes on."""
+        """Whether the run of a task continues as new."""
         now_ms = self._clock.now_ms()
         run = self._sight(leased.run.run_id).run
         return run.is_open and (run.deadline_at_ms is None or run.deadline_at_ms > now_ms)
 
-    def _waits_for_something(self, sight: Sight) -> None:
-        run = sight.run
+    def _waits_for_something(self, snapshot: RunSnapshot) -> None:
+        run = snapshot.run
         assert (run.open_activities, run.open_timers, run.open_updates, run.owed) == (0, 0, 0, 0)
-        assert run.open_children or '"condition"' in run.waits, "a run that waits for nothing"
+        assert run.open_children or run.waits.condition is not None, "a run that waits for nothing"
 
 
 RandomPrograms.TestCase.settings = settings(
@@ -455,7 +460,7 @@ TestRandomPrograms = RandomPrograms.TestCase
 
 
 class RandomProgramsInAFile(RandomPrograms):
-    """The same on SQLite, with servers that start again."""
+    """The random programs on SQLite, with server restarts."""
 
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp())

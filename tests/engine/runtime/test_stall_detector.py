@@ -1,12 +1,12 @@
-"""What is excused after a standstill, and for how long."""
+"""The lease grace after a stall."""
 
 from __future__ import annotations
 
 from penstock.engine.runtime.stall_detector import GRACE_S, STALL_S, StallDetector
 
 
-class Watch:
-    """A monotonic clock that is told how it goes."""
+class ManualClock:
+    """A monotonic clock that is advanced by hand."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -15,44 +15,44 @@ class Watch:
         return self.now
 
 
-def test_nothing_is_excused_while_the_store_is_looked_at_regularly() -> None:
-    watch = Watch()
-    stall_detector = StallDetector(watch)
+def test_there_is_no_grace_while_the_store_is_read_regularly() -> None:
+    clock = ManualClock()
+    stall_detector = StallDetector(clock)
     for _ in range(100):
         stall_detector.looked()
-        watch.now += STALL_S
+        clock.now += STALL_S
         assert stall_detector.lease_grace_ms == 0
 
 
-def test_nothing_is_excused_before_the_first_look() -> None:
-    watch = Watch()
-    stall_detector = StallDetector(watch)
-    watch.now += 3600
+def test_there_is_no_grace_before_the_first_read() -> None:
+    clock = ManualClock()
+    stall_detector = StallDetector(clock)
+    clock.now += 3600
     assert stall_detector.lease_grace_ms == 0
 
 
-def test_a_standstill_is_excused_in_full_before_and_after_it_was_noticed_until_the_grace_ends() -> None:
-    watch = Watch()
-    stall_detector = StallDetector(watch)
+def test_a_stall_is_granted_grace_in_full_before_and_after_it_was_noticed_until_the_grace_ends() -> None:
+    clock = ManualClock()
+    stall_detector = StallDetector(clock)
     stall_detector.looked()
-    watch.now += 60
+    clock.now += 60
     assert stall_detector.lease_grace_ms == 60_000, "a report may come before the sweeper's next look"
     stall_detector.looked()
     assert stall_detector.lease_grace_ms == 60_000
-    watch.now += GRACE_S - 1
+    clock.now += GRACE_S - 1
     stall_detector.looked()
     assert stall_detector.lease_grace_ms == 60_000
-    watch.now += 1
+    clock.now += 1
     stall_detector.looked()
     assert stall_detector.lease_grace_ms == 0
 
 
-def test_a_server_is_fresh_for_a_while_after_its_first_look_and_never_again() -> None:
-    watch = Watch()
-    stall_detector = StallDetector(watch)
+def test_a_server_is_fresh_for_a_while_after_its_first_read_and_never_again() -> None:
+    clock = ManualClock()
+    stall_detector = StallDetector(clock)
     fresh = [stall_detector.fresh_ms]
     for seconds in (0, 2, GRACE_S, 60):
-        watch.now += seconds
+        clock.now += seconds
         stall_detector.looked()
         fresh.append(stall_detector.fresh_ms)
     assert fresh == [None, 0, 2_000, None, None]

@@ -1,4 +1,4 @@
-"""A store whose answers can be held back, to let things happen while an operation is on its way."""
+"""A store whose answers can be delayed, so that things can happen while an operation is in flight."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class GatedStore:
-    """Commits at once; the caller learns of it when the gate of its line is open."""
+    """Commits at once; the caller gets the answer when the gate of its transaction class is open."""
 
     def __init__(self, behind: Store) -> None:
         self._behind = behind

@@ -75,7 +75,7 @@ class Kid:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Until so many signals and updates were heard in all."""
+    """Wait until this many signals and updates were received in total."""
 
     need: int
     timeout_s: int | None = None
@@ -102,12 +102,12 @@ class Select:
     members: tuple[Act | Sleep | Kid | Wait | Group, ...]
     then: str
     off_by: int = 0
-    """How far the numbers that the worker guesses for the next group are off."""
+    """By how much the worker's guess of the next group's step numbers is off."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """complete, fail, or give up for good."""
+    """complete, fail, or fail without retry."""
 
     how: str = "complete"
 
@@ -156,17 +156,17 @@ _OPENED = {
 
 @dataclass(slots=True)
 class Step:
-    """What a history says of one step, with places."""
+    """The events of one step, with their positions."""
 
     kind: str
     at: int
-    said: dict[str, Any]
+    payload: dict[str, Any]
     ended: str | None = None
     ended_at: int | None = None
 
     @property
     def path(self) -> Any:
-        return self.said.get(parallel_groups.PATH)
+        return self.payload.get(parallel_groups.PATH)
 
 
 class History:
@@ -177,38 +177,38 @@ class History:
         self.heard_at: list[int] = []
         self.winners: dict[int, dict[str, Any]] = {}
         """Of each selection, by its first step."""
-        self.given_up: set[tuple[str, int]] = set()
+        self.cancelled_members: set[tuple[str, int]] = set()
         self.updates: dict[str, str] = {}
         """Names of the updates that were accepted."""
         for event in events:
             self._read(event.sequence, event.type, json.loads(event.payload))
 
-    def _read(self, at: int, kind: str, said: dict[str, Any]) -> None:
-        step: Any = said.get("sequence")
+    def _read(self, at: int, kind: str, payload: dict[str, Any]) -> None:
+        step: Any = payload.get("sequence")
         if kind in (EventType.SIGNAL_RECEIVED, EventType.UPDATE_APPLIED):
             self.heard_at.append(at)
         elif kind == EventType.UPDATE_ACCEPTED:
-            self.updates[said["update_id"]] = said["update_name"]
+            self.updates[payload["update_id"]] = payload["update_name"]
         elif kind == EventType.SELECTION_RESOLVED:
-            self.winners[said["selection_group_base_sequence"]] = said
+            self.winners[payload["selection_group_base_sequence"]] = payload
         elif kind == EventType.SELECTION_OPERATION_CANCELLED:
-            self.given_up.add((said["selection_group_id"], said["member_index"]))
-        elif kind in _OPENED and said.get("timer_kind") != CONDITION_TIMEOUT:
+            self.cancelled_members.add((payload["selection_group_id"], payload["member_index"]))
+        elif kind in _OPENED and payload.get("timer_kind") != CONDITION_TIMEOUT:
             assert step == len(self.steps) + 1, f"step {step} after {len(self.steps)}"
-            self.steps[step] = Step(kind, at, said)
+            self.steps[step] = Step(kind, at, payload)
         elif kind in ENDED:
-            self._end(self.steps[step], at, kind, said)
+            self._end(self.steps[step], at, kind, payload)
 
-    def _end(self, step: Step, at: int, kind: str, said: dict[str, Any]) -> None:
+    def _end(self, step: Step, at: int, kind: str, payload: dict[str, Any]) -> None:
         """A selected condition ends with the event behind its timer's."""
-        if said.get("timer_kind") == CONDITION_TIMEOUT and kind == EventType.TIMER_FIRED and step.path:
+        if payload.get("timer_kind") == CONDITION_TIMEOUT and kind == EventType.TIMER_FIRED and step.path:
             return
-        assert step.ended is None, f"step {said['sequence']} ended twice"
+        assert step.ended is None, f"step {payload['sequence']} ended twice"
         step.ended, step.ended_at = kind, at
         if step.path is not None:
-            assert said.get(parallel_groups.PATH) == step.path, "the end of a step repeats its path"
+            assert payload.get(parallel_groups.PATH) == step.path, "the end of a step repeats its path"
 
-    def heard(self, before: int | None = None) -> int:
+    def received(self, before: int | None = None) -> int:
         return sum(before is None or at < before for at in self.heard_at)
 
 
@@ -216,7 +216,7 @@ class History:
 
 
 class _Blocked(Exception):
-    """The code awaits something that the history does not tell yet."""
+    """The code awaits something that is not in the history yet."""
 
 
 class _Replay:
@@ -290,20 +290,20 @@ class _Replay:
         command = OpenConditionWait(key, f"need {node.need}", node.timeout_s)
         while True:
             step = self._step()
-            if self._history.heard(None if step is None else step.at) >= node.need:
+            if self._history.received(None if step is None else step.at) >= node.need:
                 return
             if step is None:
                 self.pending.append(command)
                 raise _Blocked
             self._check(step, command)
-            if step.said["condition_key"] != key:
+            if step.payload["condition_key"] != key:
                 raise Diverged(
-                    f"step {self._next} waits for {step.said['condition_key']}, the code for {key}"
+                    f"step {self._next} waits for {step.payload['condition_key']}, the code for {key}"
                 )
             self._next += 1
             if step.ended == EventType.TIMER_FIRED:
                 return
-            if self._history.heard(step.ended_at) >= node.need:
+            if self._history.received(step.ended_at) >= node.need:
                 return
             if step.ended is None:
                 self._next -= 1
@@ -318,7 +318,7 @@ class _Replay:
         for step, command in zip(recorded, commands, strict=False):
             self._check(step, command)
             if step.path != command.extra[parallel_groups.PATH]:
-                raise Diverged(f"step {step.said['sequence']} has another path than the code")
+                raise Diverged(f"step {step.payload['sequence']} has another path than the code")
         if not recorded or any(step.ended is None for step in recorded):
             self.pending += commands
             raise _Blocked
@@ -341,7 +341,7 @@ class _Replay:
         for step, (leaf, path) in zip(recorded, leaves, strict=False):
             self._check(step, _command(leaf, _within(path)))
             if step.path != path:
-                raise Diverged(f"step {step.said['sequence']} has another path than the code")
+                raise Diverged(f"step {step.payload['sequence']} has another path than the code")
         if not recorded:
             self.pending += [_command(leaf, _within(path)) for leaf, path in leaves]
             raise _Blocked
@@ -356,10 +356,10 @@ class _Replay:
 
     def _treat(self, member: _Member, then: str) -> None:
         """What becomes of one that did not win."""
-        given_up = (member.group_id, member.index) in self._history.given_up
-        if then == "cancel" and not given_up:
+        cancelled_members = (member.group_id, member.index) in self._history.cancelled_members
+        if then == "cancel" and not cancelled_members:
             self.pending.append(member.cancel())
-        elif then == "await" and not given_up:
+        elif then == "await" and not cancelled_members:
             steps = [self._history.steps[member.base + place] for place in range(len(member.leaves))]
             failed = any(
                 step.ended is not None and step.ended.endswith(("Failed", "TimedOut")) for step in steps
@@ -369,7 +369,7 @@ class _Replay:
 
 
 def next_commands(events: Sequence[RecordedEvent], update_id: str | None = None) -> list[Command]:
-    """What a worker says to a workflow task; nothing: it waits for history."""
+    """A worker's commands for a workflow task; None: it waits for more history."""
     history = History(events)
     program = _LIBRARY[json.loads(events[0].payload)["workflow_type"]]
     commands = _Replay(program, history).go()
@@ -502,7 +502,7 @@ def _members(node: Select, base: int) -> Iterator[_Member]:
         inner: list[tuple[Leaf, Path]] = (
             _annotated(member, at) if isinstance(member, Group) else [(member, [])]
         )
-        said = {
+        payload = {
             "parallel_group_mode": "select",
             "selection_member_key": f"m{index}",
             "selection_member_index": index,
@@ -511,7 +511,7 @@ def _members(node: Select, base: int) -> Iterator[_Member]:
             "selection_member_kind": _MEMBER_KINDS[type(member)],
         }
         leaves: list[tuple[Leaf, Path]] = [
-            (leaf, [_entry("select-calls", base, total, at - base + place) | said, *path])
+            (leaf, [_entry("select-calls", base, total, at - base + place) | payload, *path])
             for place, (leaf, path) in enumerate(inner)
         ]
         yield _Member(f"select-calls:{base}:{total}", index, at, leaves)

@@ -1,4 +1,4 @@
-"""Laws of runs that hold at every moment, checked against all that a store holds of them."""
+"""Invariants of runs, checked against everything that a store holds of them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.core.history import lineage, parallel_groups, waits
+from penstock.core.history import parallel_groups
 from penstock.core.history.commands import CancelSelectionOperation
 from penstock.core.history.decide import advance
 from penstock.core.history.events import CLOSING, ENDED, SUCCEEDED, WAKES_ALWAYS, EventType
 from penstock.core.history.payloads import CONDITION_TIMEOUT
 from penstock.core.history.structural_limits import StructuralLimits
-from penstock.core.history.waits import Waits
 from penstock.core.model import (
     Activity,
     ChildRun,
@@ -32,6 +31,7 @@ from penstock.core.model import (
     Update,
     UpdateStatus,
 )
+from penstock.core.waits import NO_WAITS, Waits
 from penstock.ports.store import RunFilter, Store, Tx
 from tests.engine.support.programs import History, Step, next_commands
 
@@ -41,7 +41,7 @@ _TIMER_ENDS = (EventType.TIMER_FIRED, EventType.TIMER_CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class RunSnapshot:
     """All that the store holds of one run."""
 
     run: Run
@@ -62,31 +62,31 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    sights: Sequence[Sight]
-    letters: Sequence[OutboxMessage]
+class StoreSnapshot:
+    sights: Sequence[RunSnapshot]
+    outbox: Sequence[OutboxMessage]
 
     @property
-    def open(self) -> list[Sight]:
-        return [sight for sight in self.sights if sight.run.is_open]
+    def open(self) -> list[RunSnapshot]:
+        return [snapshot for snapshot in self.sights if snapshot.run.is_open]
 
 
-async def look(store: Store) -> World:
-    """Everything at one moment."""
+async def load(store: Store) -> StoreSnapshot:
+    """A snapshot of everything."""
 
-    async def operation(tx: Tx) -> World:
+    async def operation(tx: Tx) -> StoreSnapshot:
         runs = await tx.runs.page(RunFilter("default", RunHost.WORKFLOW.value), None, ALL)
         found = [await tx.outbox.get(each) for each in await tx.outbox.waiting(ALL)]
-        letters = [letter for letter in found if letter is not None]
-        return World([await _sight(tx, run.run_id) for run in runs], letters)
+        outbox = [message for message in found if message is not None]
+        return StoreSnapshot([await _load_run(tx, run.run_id) for run in runs], outbox)
 
     return await store.read(operation, long=True)
 
 
-async def _sight(tx: Tx, run_id: RunId) -> Sight:
+async def _load_run(tx: Tx, run_id: RunId) -> RunSnapshot:
     run = await tx.runs.lock(run_id)
     assert run is not None
-    return Sight(
+    return RunSnapshot(
         run,
         await tx.histories.page(run_id, 0, ALL),
         await tx.histories.buffered(run_id),
@@ -98,94 +98,94 @@ async def _sight(tx: Tx, run_id: RunId) -> Sight:
     )
 
 
-def check(world: World) -> None:
-    """Every law of every run, and those between runs."""
-    for sight in world.sights:
-        check_run(sight)
-    _only_the_newest_run_of_an_id_is_open(world)
-    _a_parent_waits_for_a_child_that_runs_or_whose_letter_is_under_way(world)
+def check(state: StoreSnapshot) -> None:
+    """Check every invariant of every run, and those between runs."""
+    for snapshot in state.sights:
+        check_run(snapshot)
+    _only_the_newest_run_of_an_id_is_open(state)
+    _a_parent_waits_for_a_child_that_runs_or_whose_message_is_in_flight(state)
 
 
-def check_run(sight: Sight) -> None:
-    _histories_are_dense(sight)
-    _one_event_closes_a_run_and_is_its_last(sight)
-    _a_timer_ends_once(sight)
-    _markers_name_the_event_before_them(sight)
-    _a_step_ends_once_and_never_after_it_was_given_up(sight)
-    _what_is_counted_is_what_is_there(sight)
-    if not sight.run.is_open:
-        _nothing_is_left_of_a_closed_run(sight)
+def check_run(snapshot: RunSnapshot) -> None:
+    _histories_are_dense(snapshot)
+    _one_event_closes_a_run_and_is_its_last(snapshot)
+    _a_timer_ends_once(snapshot)
+    _markers_name_the_event_before_them(snapshot)
+    _a_step_ends_once_and_never_after_it_was_cancelled(snapshot)
+    _what_is_counted_is_what_is_there(snapshot)
+    if not snapshot.run.is_open:
+        _nothing_is_left_of_a_closed_run(snapshot)
         return
-    if waits.parse(sight.run.waits).concurrent:
-        _check_concurrent(sight)
+    if snapshot.run.waits.concurrent:
+        _check_concurrent(snapshot)
         return
-    history = History(sight.events)
-    _events_wait_only_while_somebody_decides_or_is_to_look_first(sight)
-    _a_winner_is_named_by_the_event_that_made_it_one(sight)
-    _what_is_open_is_what_the_history_says(sight, history)
-    _what_is_waited_for_is_what_the_history_says(sight, history)
-    _nobody_is_asleep_who_has_something_to_do(sight)
+    history = History(snapshot.events)
+    _events_wait_only_while_somebody_decides_or_is_to_look_first(snapshot)
+    _a_winner_is_named_by_the_event_that_made_it_one(snapshot)
+    _what_is_open_matches_the_history(snapshot, history)
+    _what_is_waited_for_matches_the_history(snapshot, history)
+    _no_run_sleeps_that_has_work(snapshot)
 
 
-def _histories_are_dense(sight: Sight) -> None:
-    assert [event.sequence for event in sight.events] == list(range(1, sight.run.last_sequence + 1))
+def _histories_are_dense(snapshot: RunSnapshot) -> None:
+    assert [event.sequence for event in snapshot.events] == list(range(1, snapshot.run.last_sequence + 1))
 
 
-def _one_event_closes_a_run_and_is_its_last(sight: Sight) -> None:
-    types = [event.type for event in sight.events]
+def _one_event_closes_a_run_and_is_its_last(snapshot: RunSnapshot) -> None:
+    types = [event.type for event in snapshot.events]
     endings = [kind for kind in types if kind in CLOSING]
-    assert len(endings) == (0 if sight.run.is_open else 1)
-    assert sight.run.is_open or types[-1] in CLOSING
+    assert len(endings) == (0 if snapshot.run.is_open else 1)
+    assert snapshot.run.is_open or types[-1] in CLOSING
 
 
-def _a_timer_ends_once(sight: Sight) -> None:
+def _a_timer_ends_once(snapshot: RunSnapshot) -> None:
     ends = Counter(
-        json.loads(event.payload)["timer_id"] for event in sight.events if event.type in _TIMER_ENDS
+        json.loads(event.payload)["timer_id"] for event in snapshot.events if event.type in _TIMER_ENDS
     )
     assert set(ends.values()) <= {1}
 
 
-def _what_is_counted_is_what_is_there(sight: Sight) -> None:
-    run = sight.run
-    assert run.open_activities == len(sight.activities)
-    assert run.open_timers == len(sight.timers)
-    assert run.open_children == sum(child.state is ChildState.OPEN for child in sight.children)
-    assert run.open_updates == sum(each.status is UpdateStatus.ACCEPTED for each in sight.updates)
-    assert run.buffered == len(sight.waiting)
-    tasks = {task.task_id for task in sight.live if task.kind is TaskKind.ACTIVITY}
-    assert tasks == {activity.task_id for activity in sight.activities}
+def _what_is_counted_is_what_is_there(snapshot: RunSnapshot) -> None:
+    run = snapshot.run
+    assert run.open_activities == len(snapshot.activities)
+    assert run.open_timers == len(snapshot.timers)
+    assert run.open_children == sum(child.state is ChildState.OPEN for child in snapshot.children)
+    assert run.open_updates == sum(each.status is UpdateStatus.ACCEPTED for each in snapshot.updates)
+    assert run.buffered == len(snapshot.waiting)
+    tasks = {task.task_id for task in snapshot.live if task.kind is TaskKind.ACTIVITY}
+    assert tasks == {activity.task_id for activity in snapshot.activities}
 
 
-def _nothing_is_left_of_a_closed_run(sight: Sight) -> None:
-    assert sight.live == []
-    assert (sight.run.waits, sight.run.owed, sight.run.blocked) == ("{}", 0, None)
-    assert all(update.outcome for update in sight.updates)
+def _nothing_is_left_of_a_closed_run(snapshot: RunSnapshot) -> None:
+    assert snapshot.live == []
+    assert (snapshot.run.waits, snapshot.run.owed, snapshot.run.blocked) == (NO_WAITS, 0, None)
+    assert all(update.outcome for update in snapshot.updates)
 
 
-def _events_wait_only_while_somebody_decides_or_is_to_look_first(sight: Sight) -> None:
-    task = sight.deciding
-    hushed = waits.parse(sight.run.waits).signals_deferred
+def _events_wait_only_while_somebody_decides_or_is_to_look_first(snapshot: RunSnapshot) -> None:
+    task = snapshot.deciding
+    hushed = snapshot.run.waits.signals_deferred
     assert task is not None or not hushed, "signals wait for somebody who comes"
-    assert not sight.waiting or hushed or (task is not None and task.state is TaskState.LEASED)
+    assert not snapshot.waiting or hushed or (task is not None and task.state is TaskState.LEASED)
 
 
-def _what_is_open_is_what_the_history_says(sight: Sight, history: History) -> None:
-    """Steps that have not ended, nor will when what waits is appended, nor were given up."""
-    over = {event.payload["sequence"] for event in sight.waiting if event.type in ENDED}
+def _what_is_open_matches_the_history(snapshot: RunSnapshot, history: History) -> None:
+    """Steps that are neither closed, nor closed by buffered events, nor cancelled."""
+    over = {event.payload["sequence"] for event in snapshot.waiting if event.type in ENDED}
     pending = {
         number: step
         for number, step in history.steps.items()
-        if step.ended is None and number not in over and not _is_given_up(step, history)
+        if step.ended is None and number not in over and not _is_cancelled(step, history)
     }
     kinds = {number: step.kind for number, step in pending.items()}
     timed = {
         number
         for number, step in pending.items()
-        if step.kind == EventType.CONDITION_WAIT_OPENED and step.said["timeout_seconds"] is not None
+        if step.kind == EventType.CONDITION_WAIT_OPENED and step.payload["timeout_seconds"] is not None
     }
-    assert {each.step for each in sight.activities} == _of(kinds, EventType.ACTIVITY_SCHEDULED)
-    assert {each.step for each in sight.timers} == _of(kinds, EventType.TIMER_SCHEDULED) | timed
-    open_children = {each.step for each in sight.children if each.state is ChildState.OPEN}
+    assert {each.step for each in snapshot.activities} == _of(kinds, EventType.ACTIVITY_SCHEDULED)
+    assert {each.step for each in snapshot.timers} == _of(kinds, EventType.TIMER_SCHEDULED) | timed
+    open_children = {each.step for each in snapshot.children if each.state is ChildState.OPEN}
     assert open_children == _of(kinds, EventType.CHILD_WORKFLOW_SCHEDULED)
 
 
@@ -193,72 +193,75 @@ def _of(kinds: dict[int, str], kind: EventType) -> set[int]:
     return {number for number, each in kinds.items() if each == kind}
 
 
-def _is_given_up(step: Step, history: History) -> bool:
-    outer = parallel_groups.outermost(step.said)
+def _is_cancelled(step: Step, history: History) -> bool:
+    outer = parallel_groups.outermost(step.payload)
     if outer is None or not parallel_groups.is_selection(outer):
         return False
-    return (parallel_groups.group_id(outer), outer["selection_member_index"]) in history.given_up
+    return (parallel_groups.group_id(outer), outer["selection_member_index"]) in history.cancelled_members
 
 
-def _what_is_waited_for_is_what_the_history_says(sight: Sight, history: History) -> None:
-    kept = waits.parse(sight.run.waits)
+def _what_is_waited_for_matches_the_history(snapshot: RunSnapshot, history: History) -> None:
+    kept = snapshot.run.waits
     alone = [
         step
         for step in history.steps.values()
         if step.kind == EventType.CONDITION_WAIT_OPENED and not step.path and step.ended is None
     ]
-    told = [step.said["condition_wait_id"] for step in alone]
-    assert told == ([] if kept.condition is None else [kept.condition.id])
+    reported = [step.payload["condition_wait_id"] for step in alone]
+    assert reported == ([] if kept.condition is None else [kept.condition.id])
     if kept.condition is not None:
-        heard = history.heard() > history.heard(alone[0].at)
-        assert kept.condition.heard == heard
+        received = history.received() > history.received(alone[0].at)
+        assert kept.condition.heard == received
         fired = any(
             event.type == EventType.TIMER_FIRED
             and event.payload.get("timer_kind") == CONDITION_TIMEOUT
             and event.payload["condition_wait_id"] == kept.condition.id
-            for event in sight.waiting
+            for event in snapshot.waiting
         )
         assert kept.condition.fired == fired
     assert dict(kept.groups) == _open_groups(history)
-    _selections_are_what_the_history_says(kept, history)
+    _selections_match_the_history(kept, history)
 
 
-def _a_winner_is_named_by_the_event_that_made_it_one(sight: Sight) -> None:
+def _a_winner_is_named_by_the_event_that_made_it_one(snapshot: RunSnapshot) -> None:
     """The first failure of a member, or else its last success: that is what replay takes for its end."""
     ends: dict[tuple[str, int], list[RecordedEvent]] = {}
-    for event in sight.events:
-        said = json.loads(event.payload)
-        outer = parallel_groups.outermost(said)
+    for event in snapshot.events:
+        payload = json.loads(event.payload)
+        outer = parallel_groups.outermost(payload)
         if event.type in ENDED and outer is not None and parallel_groups.is_selection(outer):
             ends.setdefault((parallel_groups.group_id(outer), outer["selection_member_index"]), []).append(
                 event
             )
-    for event in sight.events:
+    for event in snapshot.events:
         if event.type == EventType.SELECTION_RESOLVED:
-            said = json.loads(event.payload)
-            told = ends[said["selection_group_id"], said["member_index"]]
-            failed = [each for each in told if each.type not in SUCCEEDED]
-            named = failed[0] if said["outcome"] == "failed" else told[-1]
-            assert (said["resolution_event_id"], said["resolution_event_type"]) == (named.id, named.type)
+            payload = json.loads(event.payload)
+            reported = ends[payload["selection_group_id"], payload["member_index"]]
+            failed = [each for each in reported if each.type not in SUCCEEDED]
+            named = failed[0] if payload["outcome"] == "failed" else reported[-1]
+            assert (payload["resolution_event_id"], payload["resolution_event_type"]) == (
+                named.id,
+                named.type,
+            )
 
 
 def _open_groups(history: History) -> dict[str, int]:
     left: Counter[str] = Counter()
     for step in history.steps.values():
-        outer = parallel_groups.outermost(step.said)
+        outer = parallel_groups.outermost(step.payload)
         if outer is not None and not parallel_groups.is_selection(outer) and step.ended is None:
             left[parallel_groups.group_id(outer)] += 1
     return dict(left)
 
 
-def _selections_are_what_the_history_says(kept: Waits, history: History) -> None:
+def _selections_match_the_history(kept: Waits, history: History) -> None:
     left: dict[str, Counter[int]] = {}
     for step in history.steps.values():
-        outer = parallel_groups.outermost(step.said)
+        outer = parallel_groups.outermost(step.payload)
         if outer is None or not parallel_groups.is_selection(outer):
             continue
         members = left.setdefault(parallel_groups.group_id(outer), Counter())
-        members[outer["selection_member_index"]] += step.ended is None and not _is_given_up(step, history)
+        members[outer["selection_member_index"]] += step.ended is None and not _is_cancelled(step, history)
     expected = {group_id: dict(members) for group_id, members in left.items() if any(members.values())}
     found = {
         each.id: {member.index: 0 if member.cancelled else member.left for member in each.members.values()}
@@ -269,20 +272,22 @@ def _selections_are_what_the_history_says(kept: Waits, history: History) -> None
         assert selection.resolved == (selection.base in history.winners)
 
 
-def _nobody_is_asleep_who_has_something_to_do(sight: Sight) -> None:
-    """A run without a workflow task is one whose code would say nothing new: no wakeup was lost."""
-    assert not sight.run.owed or (sight.deciding is not None and sight.deciding.update_id is not None)
-    if sight.deciding is not None:
+def _no_run_sleeps_that_has_work(snapshot: RunSnapshot) -> None:
+    """A run without a workflow task is one whose code would produce no command: no wakeup was lost."""
+    assert not snapshot.run.owed or (
+        snapshot.deciding is not None and snapshot.deciding.update_id is not None
+    )
+    if snapshot.deciding is not None:
         return
-    assert not sight.run.open_updates, "an update that was accepted is to be applied"
-    commands = next_commands(sight.events)
+    assert not snapshot.run.open_updates, "an update that was accepted is to be applied"
+    commands = next_commands(snapshot.events)
     for command in commands:
         if isinstance(command, CancelSelectionOperation):
-            told = [event.type for event in advance(sight.run, [command], ROOMY, 0).events]
-            assert EventType.SELECTION_OPERATION_CANCELLED not in told, "somebody is to be cancelled"
+            reported = [event.type for event in advance(snapshot.run, [command], ROOMY, 0).events]
+            assert EventType.SELECTION_OPERATION_CANCELLED not in reported, "somebody is to be cancelled"
     others = [each for each in commands if not isinstance(each, CancelSelectionOperation)]
     ids = tuple(RunId("nobody") for _ in others)
-    step = advance(sight.run, others, ROOMY, 0, ids=ids)
+    step = advance(snapshot.run, others, ROOMY, 0, ids=ids)
     assert step.events == (), f"the code would go on: {others}"
 
 
@@ -297,99 +302,99 @@ _OPENS = (
 _ANSWERS = (EventType.EXTERNAL_REQUEST_DELIVERED, EventType.EXTERNAL_REQUEST_FAILED)
 
 
-def _markers_name_the_event_before_them(sight: Sight) -> None:
-    """A completed workflow task has seen all that stood before it, and nothing else."""
-    for event in sight.events:
+def _markers_name_the_event_before_them(snapshot: RunSnapshot) -> None:
+    """A completed workflow task has seen all events before it, and no others."""
+    for event in snapshot.events:
         if event.type == EventType.WORKFLOW_TASK_COMPLETED:
             assert json.loads(event.payload) == {"seen_through": event.sequence - 1}
 
 
-def _is_concurrent(sight: Sight) -> bool:
-    return any(event.type == EventType.WORKFLOW_TASK_COMPLETED for event in sight.events)
+def _is_concurrent(snapshot: RunSnapshot) -> bool:
+    return any(event.type == EventType.WORKFLOW_TASK_COMPLETED for event in snapshot.events)
 
 
-def _a_step_ends_once_and_never_after_it_was_given_up(sight: Sight) -> None:
-    if not _is_concurrent(sight):
+def _a_step_ends_once_and_never_after_it_was_cancelled(snapshot: RunSnapshot) -> None:
+    if not _is_concurrent(snapshot):
         return
     over: set[int] = set()
-    given_up: set[int] = set()
-    for event in sight.events:
+    cancelled_members: set[int] = set()
+    for event in snapshot.events:
         step = json.loads(event.payload).get("sequence")
         if event.type == EventType.STEP_CANCEL_REQUESTED:
-            given_up.add(step)
+            cancelled_members.add(step)
         elif event.type in ENDED or event.type in _ANSWERS:
             closing = event.type == EventType.ACTIVITY_CANCELLED  # the run was closed over it
             assert step not in over
-            assert step not in given_up or closing
+            assert step not in cancelled_members or closing
             over.add(step)
 
 
-def _check_concurrent(sight: Sight) -> None:
-    kept, open_steps = waits.parse(sight.run.waits), _open_steps(sight)
+def _check_concurrent(snapshot: RunSnapshot) -> None:
+    kept, open_steps = snapshot.run.waits, _open_steps(snapshot)
     assert (kept.condition, dict(kept.groups), kept.selections) == (None, {}, ())
     assert not kept.signals_deferred
-    assert {each.step for each in sight.activities} == open_steps[EventType.ACTIVITY_SCHEDULED]
-    assert {each.step for each in sight.timers} == open_steps[EventType.TIMER_SCHEDULED]
-    children = {each.step for each in sight.children if each.state is ChildState.OPEN}
+    assert {each.step for each in snapshot.activities} == open_steps[EventType.ACTIVITY_SCHEDULED]
+    assert {each.step for each in snapshot.timers} == open_steps[EventType.TIMER_SCHEDULED]
+    children = {each.step for each in snapshot.children if each.state is ChildState.OPEN}
     assert children == open_steps[EventType.CHILD_WORKFLOW_SCHEDULED]
-    waiting = {event.payload["sequence"] for event in sight.waiting if event.type in _ANSWERS}
+    waiting = {event.payload["sequence"] for event in snapshot.waiting if event.type in _ANSWERS}
     assert set(kept.external) - waiting == open_steps[EventType.EXTERNAL_REQUEST_INITIATED]
-    types = [*(event.type for event in sight.events), *(event.type for event in sight.waiting)]
+    types = [*(event.type for event in snapshot.events), *(event.type for event in snapshot.waiting)]
     assert types.count(EventType.CANCEL_REQUESTED) == kept.cancelling
-    task = sight.deciding
+    task = snapshot.deciding
     assert task is None or task.update_id is None
-    assert not sight.waiting or (task is not None and task.state is TaskState.LEASED)
-    assert task is not None or not _has_unhandled_signal(sight), "what came last must be heard"
+    assert not snapshot.waiting or (task is not None and task.state is TaskState.LEASED)
+    assert task is not None or not _has_unhandled_signal(snapshot), "what came last must be heard"
 
 
-def _open_steps(sight: Sight) -> dict[str, set[int]]:
-    """What the history says is open, also when what waits is appended."""
+def _open_steps(snapshot: RunSnapshot) -> dict[str, set[int]]:
+    """What is open by the history, including buffered events."""
     found: dict[str, set[int]] = {kind: set() for kind in _OPENS}
-    for kind, said in [
-        *((event.type, json.loads(event.payload)) for event in sight.events),
-        *((event.type, event.payload) for event in sight.waiting),
+    for kind, payload in [
+        *((event.type, json.loads(event.payload)) for event in snapshot.events),
+        *((event.type, event.payload) for event in snapshot.waiting),
     ]:
         if kind in _OPENS:
-            found[kind].add(said["sequence"])
+            found[kind].add(payload["sequence"])
         elif kind in ENDED or kind in _ANSWERS or kind == EventType.STEP_CANCEL_REQUESTED:
             for steps in found.values():
-                steps.discard(said["sequence"])
+                steps.discard(payload["sequence"])
     return found
 
 
-def _has_unhandled_signal(sight: Sight) -> bool:
-    """Whether something stands behind the last completed task that is not its own."""
-    last = max(event.sequence for event in sight.events if event.type == EventType.WORKFLOW_TASK_COMPLETED)
+def _has_unhandled_signal(snapshot: RunSnapshot) -> bool:
+    """Whether there are events after the last completed task that are not its own."""
+    last = max(event.sequence for event in snapshot.events if event.type == EventType.WORKFLOW_TASK_COMPLETED)
     return any(
         event.type in WAKES_ALWAYS or event.type in ENDED
-        for event in sight.events[last:]
+        for event in snapshot.events[last:]
         if event.task_id is None
     )
 
 
-def _only_the_newest_run_of_an_id_is_open(world: World) -> None:
+def _only_the_newest_run_of_an_id_is_open(state: StoreSnapshot) -> None:
     runs: dict[str, list[Run]] = {}
-    for sight in world.sights:
-        runs.setdefault(sight.run.workflow_id, []).append(sight.run)
+    for snapshot in state.sights:
+        runs.setdefault(snapshot.run.workflow_id, []).append(snapshot.run)
     for chain in runs.values():
         chain.sort(key=lambda run: run.run_number)
         assert [run.run_number for run in chain] == list(range(1, len(chain) + 1))
         assert not any(run.is_open for run in chain[:-1])
 
 
-def _a_parent_waits_for_a_child_that_runs_or_whose_letter_is_under_way(world: World) -> None:
+def _a_parent_waits_for_a_child_that_runs_or_whose_message_is_in_flight(state: StoreSnapshot) -> None:
     running = {
         (origin.parent_run_id, origin.parent_step)
-        for origin in (lineage.of(sight.run) for sight in world.open)
+        for origin in (snapshot.run.lineage for snapshot in state.open)
     }
     under_way = {
-        (letter.run_id, json.loads(letter.payload)["step"])
-        for letter in world.letters
-        if letter.kind is OutboxKind.CHILD_ENDED
+        (message.run_id, json.loads(message.payload)["step"])
+        for message in state.outbox
+        if message.kind is OutboxKind.CHILD_ENDED
     }
-    for sight in world.open:
-        for child in sight.children:
+    for snapshot in state.open:
+        for child in snapshot.children:
             if child.state is ChildState.OPEN:
-                assert ((sight.run.run_id, child.step) in running) != (
-                    (sight.run.run_id, child.step) in under_way
+                assert ((snapshot.run.run_id, child.step) in running) != (
+                    (snapshot.run.run_id, child.step) in under_way
                 )

@@ -1,4 +1,4 @@
-"""A house with a clock that is told, and the sentences that tests about it are made of."""
+"""An in-memory engine with a manual clock, and the steps that its tests are made of."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from penstock.core.model import (
     WorkerRecord,
 )
 from penstock.core.scheduling.leases import Report
+from penstock.core.scheduling.polls import ClaimResult, Granted, Leased, Poll, Refused
 from penstock.engine.activities import activity_reports
 from penstock.engine.activities.activity_reports import ActivityReceipt, AttemptFailure, Heartbeat
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweepers.due_tasks import due_tasks
 from penstock.engine.maintenance.sweepers.due_timers import due_timers
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import ClaimResult, Leased, Poll
+from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
 from penstock.engine.workflows import starts, workflow_reports
@@ -41,6 +41,7 @@ from penstock.settings import load
 from penstock.stores.memory import MemoryStore
 from penstock.stores.memory.tables import Tables
 from penstock.wakeups.local import LocalWakeups
+from tests.engine.support import direct
 from tests.support.builders import NOW_MS
 from tests.support.clock import ManualClock
 from tests.support.entropy import CountingEntropy
@@ -49,7 +50,7 @@ T = TypeVar("T")
 WORKFLOW, ACTIVITY = TaskKind.WORKFLOW, TaskKind.ACTIVITY
 NOTHING = Blob("")
 SLOTS = 100_000
-"""Enough for whatever a worker is given, where a test says nothing of slots."""
+"""Enough slots for every test that does not set them."""
 DONE = CompleteWorkflow(Blob("AQ=="))
 
 
@@ -68,7 +69,7 @@ def tries(most: int, *backoff_s: int, never: tuple[str, ...] = ()) -> RetrySched
 
 @dataclass(frozen=True)
 class Scene:
-    """One server's engine, as its tests see it."""
+    """One server's engine for tests."""
 
     ctx: EngineContext
     clock: ManualClock
@@ -76,7 +77,7 @@ class Scene:
 
     @property
     def tables(self) -> Tables:
-        """The rows themselves, for what no use case shows."""
+        """Direct access to the rows, for what no operation returns."""
         store = self.ctx.store
         assert isinstance(store, MemoryStore)
         return store._tables
@@ -90,14 +91,14 @@ class Scene:
         self, activity_id: str | None = "charge-1", command: ScheduleActivity | None = None, **changes: Any
     ) -> Run:
         request = a_start(activity_id, workflow_type=STANDALONE_TYPE, **changes)
-        return (await starts.start_activity(self.ctx, request, command or charge())).run
+        return (await direct.start_activity(self.ctx, request, command or charge())).run
 
     # ── Workers ─────────────────────────────────────────────────────────────────────────────────────────
 
     async def register(self, worker_id: str = "w1", **changes: Any) -> WorkerRecord:
         slots = {"workflow_slots": SLOTS, "activity_slots": SLOTS}
-        said: dict[str, Any] = {"task_queue": "orders", "runtime": "python"} | slots | changes
-        return await worker_registry.register(self.ctx, Registration("default", worker_id, **said))
+        payload: dict[str, Any] = {"task_queue": "orders", "runtime": "python"} | slots | changes
+        return await worker_registry.register(self.ctx, Registration("default", worker_id, **payload))
 
     async def queue(self, kind: TaskKind, name: str = "orders") -> Queue:
         async def operation(tx: Tx) -> Queue:
@@ -106,22 +107,26 @@ class Scene:
         return await self.ctx.store.transact(operation, key=f"queue:{name}")
 
     async def ask(self, *asked: Poll) -> list[ClaimResult]:
-        """What one claim says to some polls of one queue."""
+        """The results of one claim for some polls of one queue."""
         queue = await self.queue(asked[0].kind, asked[0].task_queue)
-        return await claim.claim(self.ctx, queue.queue_id, asked, None)
+        return await claim_tasks(self.ctx, queue.queue_id, asked, None)
 
     async def claim(self, kind: TaskKind, worker_id: str = "w1", **changes: Any) -> Leased | None:
-        """One task for a worker that is registered by the way, if there is one."""
+        """Claim one task for a worker, registering it if necessary; None if there is none."""
         poll = a_poll(kind, worker_id, **changes)
         if ("default", worker_id) not in self.tables.workers:
             await self.register(worker_id, task_queue=poll.task_queue)
         [verdict] = await self.ask(poll)
-        if verdict.refusal is not None:
-            raise verdict.refusal
-        return verdict.leased[0] if verdict.leased else None
+        match verdict:
+            case Refused():
+                raise verdict.error
+            case Granted():
+                return verdict.leased[0]
+            case _:
+                return None
 
     async def take(self, kind: TaskKind, worker_id: str = "w1", **changes: Any) -> Leased:
-        """As `claim`, where a task must be."""
+        """`claim` a task that must exist."""
         leased = await self.claim(kind, worker_id, **changes)
         assert leased is not None, f"no {kind} task waits"
         return leased
@@ -136,7 +141,7 @@ class Scene:
         cached: bool = False,
         sticky_ms: int = 0,
     ) -> WorkflowTaskReceipt:
-        return await workflow_reports.complete(
+        return await direct.complete_workflow_task(
             self.ctx,
             namespace,
             leased.task.task_id,
@@ -150,7 +155,7 @@ class Scene:
     async def decide(
         self, *commands: Command, concurrent: bool = False, cached: bool = False
     ) -> WorkflowTaskReceipt:
-        """Take the workflow task that waits, and complete it with these commands."""
+        """Claim the ready workflow task and complete it with these commands."""
         leased = await self.take(WORKFLOW)
         return await self.complete(leased, *commands, concurrent=concurrent, cached=cached)
 
@@ -161,30 +166,30 @@ class Scene:
             self.ctx, "default", leased.task.task_id, report or of(leased), message, kind
         )
 
-    async def beat(self, leased: Leased) -> WorkflowTaskReceipt:
+    async def heartbeat_workflow_task(self, leased: Leased) -> WorkflowTaskReceipt:
         return await workflow_reports.heartbeat(self.ctx, "default", leased.task.task_id, of(leased))
 
     async def finish(
         self, leased: Leased, result: str = "Ag==", report: Report | None = None
     ) -> ActivityReceipt:
-        return await activity_reports.complete(
+        return await direct.complete_activity(
             self.ctx, "default", leased.task.task_id, report or of(leased), Blob(result)
         )
 
-    async def break_off(
+    async def fail_activity(
         self, leased: Leased, failure: AttemptFailure | None = None, report: Report | None = None
     ) -> ActivityReceipt:
         return await activity_reports.fail(
             self.ctx, "default", leased.task.task_id, report or of(leased), failure or AttemptFailure("boom")
         )
 
-    async def breathe(self, leased: Leased, details: str | None = None) -> Heartbeat:
+    async def heartbeat(self, leased: Leased, details: str | None = None) -> Heartbeat:
         return await activity_reports.heartbeat(self.ctx, "default", leased.task.task_id, of(leased), details)
 
     # ── Time ────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def later(self, by_ms: int) -> None:
-        """Let time pass, and let what became due then happen: rests that end and timers that fire."""
+    async def advance(self, by_ms: int) -> None:
+        """Advance the clock, then run what became due: delayed tasks and timers."""
         self.clock.advance(by_ms)
         await due_tasks(self.ctx).sweep()
         await due_timers(self.ctx).sweep()
@@ -204,7 +209,7 @@ class Scene:
         return [event.type for event in await self.events(run_id)]
 
     async def payload(self, run_id: RunId, sequence: int) -> dict[str, Any]:
-        """What the event says; negative counts from the end."""
+        """The payload of an event; negative indexes count from the end."""
         events = await self.events(run_id)
         return dict(json.loads(events[sequence].payload))
 
@@ -223,7 +228,7 @@ class Scene:
 
 
 def a_scene(**settings: str) -> Scene:
-    """A house in memory; settings by their names without prefix, in lower case."""
+    """An in-memory engine; settings by their names without prefix, in lower case."""
     clock, wakeups = ManualClock(NOW_MS), LocalWakeups()
     given = {"DW_AUTH_DRIVER": "none"} | {f"DW_{name.upper()}": value for name, value in settings.items()}
     ctx = EngineContext(MemoryStore(clock, wakeups), wakeups, CountingEntropy(), load(given))
@@ -231,22 +236,22 @@ def a_scene(**settings: str) -> Scene:
 
 
 def a_start(workflow_id: str | None = "order-1", **changes: Any) -> Start:
-    said: dict[str, Any] = {
+    payload: dict[str, Any] = {
         "namespace": "default",
         "workflow_type": "Order",
         "task_queue": "orders",
         "input": NOTHING,
     } | changes
-    return Start(workflow_id=workflow_id, **said)
+    return Start(workflow_id=workflow_id, **payload)
 
 
 def a_poll(kind: TaskKind, worker_id: str = "w1", **changes: Any) -> Poll:
-    said: dict[str, Any] = {"namespace": "default", "task_queue": "orders"} | changes
-    return Poll(worker_id=worker_id, kind=kind, **said)
+    payload: dict[str, Any] = {"namespace": "default", "task_queue": "orders"} | changes
+    return Poll(worker_id=worker_id, kind=kind, **payload)
 
 
 def of(leased: Leased, digest: str = "digest", owner: str | None = None) -> Report:
-    """The report of whoever holds this lease."""
+    """A report of the holder of this lease."""
     task = leased.task
     assert task.lease_owner is not None
     assert task.lease_token is not None

@@ -1,4 +1,4 @@
-"""What tests about waits are made of: limits, asking why, and doing what the answer says."""
+"""Steps of tests about waits: setting limits, asking why, and applying remedies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from penstock.core.limits.policies import LimitSetting
 from penstock.core.model import Blob, PriorityOverride, Task, TaskPriority, TaskState
 from penstock.core.scheduling.leases import Report
 from penstock.core.why.values import Constraint, ConstraintKind, Remedy, RemedyKind, WaitExplanation
-from penstock.engine.activities import activity_reports
 from penstock.engine.limits import admission, policies
 from penstock.engine.limits.admission import ScopeUpdate
 from penstock.engine.limits.policies import UNSET, KeySettingsChange, PolicyUpdate, SettingChange
@@ -25,6 +24,7 @@ from penstock.engine.visibility import explanations
 from penstock.engine.workers import cohorts, worker_registry
 from penstock.engine.workflows import run_close, run_repair
 from penstock.engine.workflows.run_close import EndMode
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, DONE, NOTHING, Scene, charge
 
 _KNOBS = {
@@ -34,7 +34,7 @@ _KNOBS = {
     ConstraintKind.RATE: LimitSetting.QUEUE_RATE,
 }
 WORKFLOW_ID = "order-1"
-"""The run that these scenes are about."""
+"""The workflow id of these tests."""
 
 
 async def why(scene: Scene, activity_id: str = "charge-1") -> WaitExplanation:
@@ -53,7 +53,7 @@ def kinds(explanation: WaitExplanation) -> list[ConstraintKind]:
 
 
 async def limit(scene: Scene, **values: int | str) -> None:
-    """Set limits of the line."""
+    """Set limits of the queue."""
     settings = {LimitSetting[name.upper()]: SettingChange(value) for name, value in values.items()}
     await policies.configure(scene.ctx, "default", "orders", ACTIVITY, PolicyUpdate(settings), "ops")
 
@@ -76,7 +76,7 @@ async def enqueue(scene: Scene, name: str, key: str = "", level: int = 3, cost: 
 
 
 async def follow(scene: Scene, constraint: Constraint, remedy: Remedy) -> None:
-    """Do what would free a task."""
+    """Apply a remedy."""
     scope = remedy.scope or ""
     match remedy.act:
         case RemedyKind.WAIT:
@@ -119,7 +119,7 @@ async def follow(scene: Scene, constraint: Constraint, remedy: Remedy) -> None:
 
 
 async def _of_run(scene: Scene, constraint: Constraint, remedy: Remedy) -> None:
-    """Do what workers, or callers of a workflow, can do."""
+    """Apply a remedy that workers or callers can apply."""
     match remedy.act:
         case RemedyKind.TAKE_TURN:
             for _ in range(remedy.count or 0):
@@ -161,7 +161,7 @@ async def _report(scene: Scene, constraint: Constraint, count: int) -> None:
 
 async def _wait(scene: Scene, constraint: Constraint, remedy: Remedy) -> None:
     assert remedy.at_ms is not None
-    await scene.later(max(0, remedy.at_ms - scene.clock.now_ms()))
+    await scene.advance(max(0, remedy.at_ms - scene.clock.now_ms()))
     if constraint.kind in (ConstraintKind.PREFETCHED, ConstraintKind.LEASED):
         await expired_leases(scene.ctx).sweep()
 
@@ -172,7 +172,7 @@ async def _resume(scene: Scene, scope: str, setting_name: LimitSetting) -> None:
     elif scope.startswith("queue:"):
         asked = PolicyUpdate({setting_name: SettingChange(UNSET)})
         await policies.configure(scene.ctx, "default", "orders", ACTIVITY, asked, "ops")
-        await scene.later(0)
+        await scene.advance(0)
     else:
         await admission.configure(
             scene.ctx, scope, ScopeUpdate({LimitSetting.PAUSED: SettingChange(UNSET)}), "ops"
@@ -195,7 +195,7 @@ async def _raise(scene: Scene, constraint: Constraint, scope: str, to: int) -> N
 
 
 async def _end_leases(scene: Scene, scope: str, count: int, worker: str | None) -> None:
-    """End so many of the leases that a scope counts; in these scenes only one line has any."""
+    """End a number of the leases that a scope counts; only one queue has any here."""
     key = scope.rpartition("/")[2] if scope.startswith("key:") else None
     held = [each for each in leased(scene) if key in (None, each.key) and worker in (None, each.lease_owner)]
     for each in held[:count]:
@@ -207,14 +207,14 @@ def leased(scene: Scene) -> Sequence[Task]:
 
 
 async def end(scene: Scene, task: Task) -> None:
-    """Let a lease end: by its report, or, when that would come too late, by being taken back."""
+    """End a lease: by a report, or by reclaiming it if that would be late."""
     if (task.lease_expires_at_ms or 0) <= scene.clock.now_ms():
         await expired_leases(scene.ctx).sweep()
         return
     assert task.lease_owner is not None
     assert task.lease_token is not None
     report = Report(task.lease_owner, task.lease_token, "digest")
-    await activity_reports.complete(scene.ctx, "default", task.task_id, report, Blob("Ag=="))
+    await direct.complete_activity(scene.ctx, "default", task.task_id, report, Blob("Ag=="))
 
 
 async def _come_back(scene: Scene) -> None:

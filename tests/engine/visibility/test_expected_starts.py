@@ -1,4 +1,4 @@
-"""On a steady load, tasks start within the range that was told when they came."""
+"""Under a steady load, tasks start within the range that was estimated when they were enqueued."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from penstock.core.model import TaskPriority
+from penstock.core.scheduling.polls import Leased
 from penstock.core.why.values import StartEstimate
-from penstock.engine.matching.claim import Leased
 from penstock.engine.workers import worker_registry
 from tests.engine.support.scene import ACTIVITY, Scene, a_poll, a_scene
 from tests.engine.support.why_scene import limit, limit_scope, why
+from tests.support.claims import leased_of
 
 STEP_MS = 100
 WARM_UP_MS = 150_000
@@ -22,7 +23,7 @@ LASTS_MS = 330_000
 
 @dataclass(frozen=True)
 class Load:
-    """How much comes, how long it takes, who works, and what is limited."""
+    """The arrival rate, task duration, workers and limits."""
 
     per_second: float
     slots: int
@@ -37,7 +38,7 @@ class Load:
 LOADS = {
     "slots": Load(4, 4, waiting_at_first=60),
     "slots of many keys": Load(4, 4, keys=("a", "b", "c", "d", "e"), waiting_at_first=80),
-    "a running limit": Load(3, 50, takes_ms=2_000, waiting_at_first=40, limits={"running": 6}),
+    "a lease cap": Load(3, 50, takes_ms=2_000, waiting_at_first=40, limits={"lease_cap": 6}),
     "two levels": Load(3.4, 4, levels=(2, 3, 3), waiting_at_first=20),
     "a rate": Load(2, 50, waiting_at_first=40, limits={"queue_rate": 2_000_000}),
     "a minute budget": Load(1.5, 50, waiting_at_first=60, limits={"dispatches": 90}),
@@ -108,21 +109,21 @@ class Run:
             return
         [verdict] = await self._scene.ask(a_poll(ACTIVITY, tasks_max=free))
         now_ms = self._scene.clock.now_ms()
-        for leased in verdict.leased:
+        for leased in leased_of(verdict):
             takes_ms = round(self._load.takes_ms * self._dice.uniform(0.5, 1.5))
             self._running.append((now_ms + takes_ms, leased))
             self._check(leased.run.workflow_id, now_ms)
 
     def _check(self, name: str, now_ms: int) -> None:
-        told = self._told.pop(name, None)
-        if told is None:
+        reported = self._told.pop(name, None)
+        if reported is None:
             return
-        if told.from_ms is None:
+        if reported.from_ms is None:
             self.unknown += 1
             return
-        self.hits.append(told.from_ms <= now_ms and (told.to_ms is None or now_ms <= told.to_ms))
-        if told.to_ms is not None:
-            self.widths_ms.append(told.to_ms - told.from_ms)
+        self.hits.append(reported.from_ms <= now_ms and (reported.to_ms is None or now_ms <= reported.to_ms))
+        if reported.to_ms is not None:
+            self.widths_ms.append(reported.to_ms - reported.from_ms)
 
 
 @pytest.mark.parametrize("name", list(LOADS))

@@ -1,4 +1,4 @@
-"""Every wait is explained by what dispatch goes by, and what would free it does."""
+"""Explanations agree with dispatch, and their remedies work."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from tests.engine.support.why_scene import (
     why,
 )
 from tests.support.builders import NOW_MS
+from tests.support.claims import leased_of
 
 PER_SECOND = 1_000_000
 
@@ -50,7 +51,7 @@ class TestWorkers:
         assert "Charge" in (await why(scene)).sentence
         assert (await why(scene)).expected.from_ms is None
 
-    async def test_workers_that_were_not_heard_for_long_do_not_poll(self, scene: Scene) -> None:
+    async def test_stale_workers_do_not_count_as_pollers(self, scene: Scene) -> None:
         await scene.register()
         await enqueue(scene, "charge-1")
         assert (await why(scene)).binding is None
@@ -86,7 +87,7 @@ class TestLimits:
         "scope", ["cluster", "cluster/activity", "namespace:default", "namespace:default/activity"]
     )
     async def test_a_full_scope_names_who_holds_it(self, scene: Scene, scope: str) -> None:
-        await limit_scope(scene, scope, running=1)
+        await limit_scope(scene, scope, lease_cap=1)
         await enqueue(scene, "held")
         await scene.take(ACTIVITY)
         await enqueue(scene, "charge-1")
@@ -97,7 +98,7 @@ class TestLimits:
         assert [each.act for each in found.frees] == [RemedyKind.END_LEASES, RemedyKind.RAISE]
 
     async def test_a_full_queue(self, scene: Scene) -> None:
-        await limit(scene, running=1)
+        await limit(scene, lease_cap=1)
         await enqueue(scene, "held")
         await scene.take(ACTIVITY)
         await enqueue(scene, "charge-1")
@@ -139,14 +140,14 @@ class TestLimits:
         assert "as its rate allows: 1, set by the operator; it opens in 1 s" in found.message
         await limit(scene, queue_rate=0)
         assert (await binding(scene)).message.endswith(
-            "gives out nothing: its rate is 0, set by the operator"
+            "dispatches nothing: its rate is 0, set by the operator"
         )
 
     async def test_a_group_that_cools_down(self, scene: Scene) -> None:
         await limit(scene, group="upstream")
-        await limit_scope(scene, "group:default/upstream", running=100)
+        await limit_scope(scene, "group:default/upstream", lease_cap=100)
         await enqueue(scene, "held")
-        await scene.break_off(await scene.take(ACTIVITY), AttemptFailure("busy", throttled_ms=30_000))
+        await scene.fail_activity(await scene.take(ACTIVITY), AttemptFailure("busy", throttled_ms=30_000))
         await enqueue(scene, "charge-1")
         found = await binding(scene)
         assert (found.kind, found.opens_at_ms) == (ConstraintKind.COOLING, NOW_MS + 30_000)
@@ -203,13 +204,13 @@ class TestLimits:
         await scene.register()
         await enqueue(scene, "charge-1")
         assert (await why(scene)).binding is None, "what is not limited needs nobody's agreement"
-        await limit(scene, running=5)
+        await limit(scene, lease_cap=5)
         assert (await binding(scene)).kind is ConstraintKind.COORDINATION
 
     async def test_what_is_closed_besides_and_what_will_be_comes_next(self, scene: Scene) -> None:
         await scene.register()
-        await limit(scene, paused="on", running=1)
-        await limit_scope(scene, "namespace:default", running=0)
+        await limit(scene, paused="on", lease_cap=1)
+        await limit_scope(scene, "namespace:default", lease_cap=0)
         await enqueue(scene, "first")
         await enqueue(scene, "charge-1")
         explanation = await why(scene)
@@ -269,7 +270,7 @@ class TestTurns:
 
     @pytest.mark.parametrize("seed", range(40))
     async def test_the_number_ahead_is_the_number_that_goes_before(self, seed: int) -> None:
-        """Of frozen states: nothing comes and no limit is in the way."""
+        """For static states: nothing arrives and no limit applies."""
         dice, scene = random.Random(seed), a_scene()
         await scene.register(activity_slots=10_000)
         if seed % 4 == 3:
@@ -304,8 +305,8 @@ class TestTasksUnderWay:
         found = await binding(scene)
         assert (found.kind, [each.worker for each in found.holders]) == (ConstraintKind.LEASED, ["w1"])
 
-    async def test_a_task_that_was_fetched_ahead_waits_for_its_permit(self, scene: Scene) -> None:
-        await limit(scene, running=1)
+    async def test_a_task_that_was_prefetched_waits_for_its_permit(self, scene: Scene) -> None:
+        await limit(scene, lease_cap=1)
         for name in ("held", "charge-1"):
             await enqueue(scene, name)
         first = await scene.take(ACTIVITY, claim_lease_ms=5_000)
@@ -315,9 +316,9 @@ class TestTasksUnderWay:
         await permits.start(scene.ctx, "default", first.task.task_id, of(first))
         assert kinds(await why(scene)) == [ConstraintKind.LEASES, ConstraintKind.PREFETCHED]
 
-    async def test_a_task_that_failed_rests(self, scene: Scene) -> None:
+    async def test_a_failed_task_backs_off(self, scene: Scene) -> None:
         await scene.start_activity("charge-1", charge(tries(3, 30)))
-        await scene.break_off(await scene.take(ACTIVITY))
+        await scene.fail_activity(await scene.take(ACTIVITY))
         found = await binding(scene)
         assert (found.kind, found.opens_at_ms) == (ConstraintKind.RETRY_BACKOFF, NOW_MS + 30_000)
 
@@ -362,7 +363,7 @@ class TestRuns:
         assert (found.binding.kind, found.binding.opens_at_ms) == (ConstraintKind.TIMER, NOW_MS + 60_000)
         assert found.expected.from_ms == NOW_MS + 60_000
 
-    async def test_a_run_of_which_nothing_is_under_way_waits_for_a_word(self, scene: Scene) -> None:
+    async def test_a_run_of_which_nothing_is_under_way_waits_for_a_message(self, scene: Scene) -> None:
         await scene.start("order-1")
         await scene.decide(concurrent=True)
         found = await explanations.workflow(scene.ctx, "default", "order-1")
@@ -394,34 +395,34 @@ class TestRuns:
 
 
 class TestDoingWhatItSays:
-    """For random states: doing what would free a task removes what binds it, until a poll is given the task."""
+    """For random states: applying remedies removes the binding constraints until the task is leased."""
 
     @pytest.mark.parametrize("seed", range(300))
     async def test_a_task_is_leased_when_everything_is_done_that_would_free_it(self, seed: int) -> None:
         dice = random.Random(seed)
         scene = await _a_stuck_scene(dice)
-        told: list[str] = []
+        reported: list[str] = []
         for _ in range(80):
             explanation = await why(scene, "probe")
             bound = explanation.binding
-            told.append(explanation.sentence)
+            reported.append(explanation.sentence)
             if bound is None or bound.kind in TURNS:
                 given = await _poll(scene)
-                assert given is not None, "\n".join(told)
+                assert given is not None, "\n".join(reported)
                 if given == "probe":
-                    assert bound is None, told
+                    assert bound is None, reported
                     return
                 continue
-            assert bound.frees, told
+            assert bound.frees, reported
             remedy = dice.choice(bound.frees)
-            told.append(f"  {remedy}")
+            reported.append(f"  {remedy}")
             await follow(scene, bound, remedy)
             still = await why(scene, "probe")
             assert not any(
                 (each.kind, each.scope) == (bound.kind, bound.scope) and each.is_closed
                 for each in (*([still.binding] if still.binding else []), *still.next)
-            ), "\n".join(told)
-        raise AssertionError("\n".join(told))
+            ), "\n".join(reported)
+        raise AssertionError("\n".join(reported))
 
 
 async def _a_stuck_scene(dice: random.Random) -> Scene:
@@ -449,7 +450,7 @@ async def _a_stuck_scene(dice: random.Random) -> Scene:
 
 async def _limit_at_random(scene: Scene, dice: random.Random, grouped: bool) -> None:
     asks: list[tuple[float, dict[str, int | str]]] = [
-        (0.4, {"running": _few(dice)}),
+        (0.4, {"lease_cap": _few(dice)}),
         (0.4, {"dispatches": _few(dice), "window": dice.choice(["minute", "sliding"])}),
         (0.3, {"queue_rate": dice.choice([0, PER_SECOND // 2, PER_SECOND]), "queue_burst": 0}),
         (0.2, {"paused": "on"}),
@@ -473,7 +474,7 @@ async def _limit_at_random(scene: Scene, dice: random.Random, grouped: bool) -> 
 
 async def _limit_scope_at_random(scene: Scene, dice: random.Random, scope: str) -> None:
     asks: list[tuple[float, dict[str, int | str]]] = [
-        (0.25, {"running": _few(dice)}),
+        (0.25, {"lease_cap": _few(dice)}),
         (0.25, {"dispatches": _few(dice)}),
         (0.15, {"cost": dice.randint(0, 6)}),
         (0.1, {"paused": "on"}),
@@ -488,7 +489,7 @@ def _few(dice: random.Random) -> int:
 
 
 async def _poll(scene: Scene) -> str | None:
-    """What the next poll of a worker with a free slot is given; what is not the probe ends at once."""
+    """The task of the next poll of a worker with a free slot; other tasks are completed at once."""
     stale_ms = scene.ctx.settings.polls.worker_stale_after_ms
     for (_, worker_id), worker in list(scene.tables.workers.items()):
         held = sum(task.lease_owner == worker_id for task in leased(scene))
@@ -498,7 +499,7 @@ async def _poll(scene: Scene) -> str | None:
             [verdict] = await scene.ask(a_poll(ACTIVITY, worker_id, build_id=worker.build_id))
         except Conflict:
             continue
-        for each in verdict.leased:
+        for each in leased_of(verdict):
             if each.run.workflow_id != "probe":
                 await end(scene, each.task)
             return each.run.workflow_id

@@ -13,7 +13,6 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.history.commands import Command, OpenConditionWait, StartChild, StartTimer
-from penstock.core.history.waits import is_concurrent
 from penstock.core.model import TaskState
 from penstock.core.why.sentences import remedy_text
 from penstock.core.why.values import Constraint, ConstraintKind, Remedy, RemedyKind, WaitExplanation
@@ -155,7 +154,7 @@ async def coordination_gone() -> Scene:
     scene = a_scene()
     scene = dataclasses.replace(scene, ctx=replace(scene.ctx, coordination=Gone()))
     await scene.register()
-    await limit(scene, running=5)
+    await limit(scene, lease_cap=5)
     await enqueue(scene, "probe")
     return scene
 
@@ -191,9 +190,9 @@ async def paused_key() -> Scene:
 async def cooling() -> Scene:
     scene = a_scene()
     await limit(scene, group="upstream")
-    await limit_scope(scene, "group:default/upstream", running=100)
+    await limit_scope(scene, "group:default/upstream", lease_cap=100)
     await enqueue(scene, "held")
-    await scene.break_off(await scene.take(ACTIVITY), AttemptFailure("busy", throttled_ms=30_000))
+    await scene.fail_activity(await scene.take(ACTIVITY), AttemptFailure("busy", throttled_ms=30_000))
     await enqueue(scene, "probe")
     return scene
 
@@ -201,7 +200,7 @@ async def cooling() -> Scene:
 @case(ConstraintKind.LEASES)
 async def full_queue() -> Scene:
     scene = await busy()
-    await limit(scene, running=1)
+    await limit(scene, lease_cap=1)
     await enqueue(scene, "probe")
     return scene
 
@@ -209,7 +208,7 @@ async def full_queue() -> Scene:
 @case(ConstraintKind.LEASES)
 async def closed_cluster() -> Scene:
     scene = await busy()
-    await limit_scope(scene, "cluster", running=0)
+    await limit_scope(scene, "cluster", lease_cap=0)
     await enqueue(scene, "probe")
     return scene
 
@@ -331,7 +330,7 @@ async def done() -> Scene:
 async def quarantined() -> Scene:
     scene = a_scene(quarantine_after="1")
     await scene.start_activity("probe", app_task(FOR_EVER))
-    await scene.break_off(await scene.take(ACTIVITY), CRASH)
+    await scene.fail_activity(await scene.take(ACTIVITY), CRASH)
     return scene
 
 
@@ -369,7 +368,7 @@ async def a_workflow_started_with_a_delay() -> Scene:
 async def resting_after_a_failure() -> Scene:
     scene = a_scene()
     await scene.start_activity("probe", charge(tries(3, 30)))
-    await scene.break_off(await scene.take(ACTIVITY))
+    await scene.fail_activity(await scene.take(ACTIVITY))
     return scene
 
 
@@ -380,7 +379,7 @@ async def moved_by_the_retry_budget() -> Scene:
     for name in ("first", "second", "probe"):
         await scene.start_activity(name, charge(tries(3, 0)))
     for leased in [await scene.take(ACTIVITY) for _ in range(3)]:
-        await scene.break_off(leased)
+        await scene.fail_activity(leased)
     return scene
 
 
@@ -396,10 +395,10 @@ async def failing_workflow_code() -> Scene:
 
 
 async def refused(scene: Scene, *commands: Command) -> None:
-    """Have the server refuse what the code asks for; its worker reports that as the failure of the task."""
+    """Have the server reject the code's commands; the worker reports that as a task failure."""
     leased = await scene.take(WORKFLOW)
     with pytest.raises(InvalidInput) as error:
-        await scene.complete(leased, *commands, concurrent=is_concurrent(leased.run.waits))
+        await scene.complete(leased, *commands, concurrent=leased.run.waits.concurrent)
     await scene.fail(leased, error.value.message, "InvalidRequest")
 
 
@@ -424,7 +423,7 @@ async def more_activities_beside_those_that_are_open() -> Scene:
 @case(ConstraintKind.STRUCTURAL_LIMIT, of_run)
 async def a_refused_task_that_is_due_again() -> Scene:
     scene = await more_activities_at_once()
-    await scene.later(60_000)
+    await scene.advance(60_000)
     return scene
 
 
@@ -555,14 +554,14 @@ async def by_hand(scene: Scene, remedy: Remedy) -> Scene:
             given = {"DW_AUTH_DRIVER": "none", remedy.setting: str(remedy.to)}
             return dataclasses.replace(scene, ctx=replace(scene.ctx, settings=load(given)))
         case _:
-            await scene.later(10 * 60_000)
+            await scene.advance(10 * 60_000)
             leased = await scene.take(WORKFLOW)
-            await scene.complete(leased, DONE, concurrent=is_concurrent(leased.run.waits))
+            await scene.complete(leased, DONE, concurrent=leased.run.waits.concurrent)
             return scene
 
 
 async def test_waiting_is_no_remedy_for_a_run_beyond_a_structural_limit() -> None:
-    """`wait 5 s` was offered for a run that can never go on."""
+    """`wait 5 s` was suggested for a run that can never continue."""
     scene = await more_activities_at_once()
     explanation = await of_run(scene)
     bound = explanation.binding
@@ -588,7 +587,7 @@ async def test_open_activities_that_end_make_room_for_the_refused_ones() -> None
     assert bound is not None
     assert bound.frees[0] == Remedy(RemedyKind.END_STEPS, count=1)
     await follow(scene, bound, bound.frees[0])
-    await scene.later(60_000)
+    await scene.advance(60_000)
     await scene.decide(charge(), concurrent=True)
     assert [each.state for each in scene.tables.tasks.values() if each.kind is ACTIVITY].count(
         TaskState.READY

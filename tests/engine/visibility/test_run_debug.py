@@ -1,4 +1,4 @@
-"""Looking inside a run: one word for its state, and what somebody should see to."""
+"""The debug view of a run: its diagnosis and findings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.model import Run, TaskState
+from penstock.core.model import ReplayBlock, Run, TaskState
 from penstock.engine.visibility import run_debug
 from penstock.engine.visibility.run_debug import RunDebugView
 from penstock.errors import NotFound
@@ -32,7 +32,7 @@ async def change(scene: Scene, run: Run, **changes: Any) -> None:
     await scene.ctx.store.transact(operation, key=run.run_id)
 
 
-async def test_a_ready_task_that_nobody_polls_for() -> None:
+async def test_a_ready_task_without_pollers() -> None:
     scene = a_scene()
     await scene.start()
     seen = await inside(scene)
@@ -62,7 +62,7 @@ async def test_an_activity_that_waits_and_one_that_failed() -> None:
     await scene.decide(charge())
     seen = await inside(scene)
     assert (seen.diagnosis, len(seen.activities)) == ("pending_work", 1)
-    await scene.break_off(await scene.take(ACTIVITY))
+    await scene.fail_activity(await scene.take(ACTIVITY))
     seen = await inside(scene)
     assert [each["message"] for each in seen.failures] == ["boom"]
     assert seen.activities == []
@@ -77,10 +77,10 @@ async def test_a_workflow_task_that_fails_again_and_again() -> None:
     assert "no such activity" in seen.findings[0].message
 
 
-async def test_a_run_that_is_blocked_says_so_before_all_else() -> None:
+async def test_a_blocked_run_is_reported_before_all_else() -> None:
     scene = a_scene()
     run = await scene.start()
-    await change(scene, run, blocked='{"reason":"nondeterminism","message":"step 2 differs."}')
+    await change(scene, run, blocked=ReplayBlock(message="step 2 differs."))
     seen = await inside(scene)
     assert codes(seen) == ["workflow_replay_blocked", "no_active_pollers"]
     assert "step 2 differs." in seen.findings[0].message

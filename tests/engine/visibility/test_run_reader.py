@@ -103,7 +103,7 @@ async def test_a_history_is_shown_only_under_its_own_name(scene: Scene):
             await run_reader.history(scene.ctx, namespace, name, run.run_id, 0, 10)
 
 
-async def test_whoever_waits_for_a_history_is_told_when_it_grows(scene: Scene):
+async def test_a_history_long_poll_returns_when_the_history_grows(scene: Scene):
     run = await scene.start()
     leased = await scene.take(WORKFLOW)
     waiting = asyncio.create_task(
@@ -153,6 +153,6 @@ async def test_queues_are_shown_with_exact_counts_workers_and_leases(scene: Scen
     assert view.now_ms == NOW_MS
 
 
-async def test_a_queue_that_nobody_used_is_empty_and_no_error(scene: Scene):
+async def test_an_unused_queue_is_empty_and_no_error(scene: Scene):
     view = await task_queues.describe(scene.ctx, "default", "nobody")
     assert (dict(view.stats), list(view.workers), list(view.leases)) == ({}, [], [])

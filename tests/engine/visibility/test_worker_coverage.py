@@ -1,4 +1,4 @@
-"""What queues report of tasks that no worker takes agrees with `why`, for random workers and tasks."""
+"""The unserved tasks that queues report agree with `why`, for random workers and tasks."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ async def test_a_queue_reports_exactly_the_ready_tasks_of_which_why_says_that_no
     explained: dict[tuple[str, str | None], ConstraintKind] = {}
     for task in ready:
         why = (await explanations.task(scene.ctx, "default", task.task_id)).explanation
-        told = [each for each in (why.binding, *why.next) if each is not None and each.kind in BLOCKING]
-        if told:
-            explained[task.type, task.compatibility] = told[0].kind
+        result = [each for each in (why.binding, *why.next) if each is not None and each.kind in BLOCKING]
+        if result:
+            explained[task.type, task.compatibility] = result[0].kind
     assert reported == explained
     for route, count in counts.items():
         assert count == sum((task.type, task.compatibility) == route for task in ready)

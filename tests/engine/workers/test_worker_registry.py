@@ -1,4 +1,4 @@
-"""Workers: registration, liveness and leaving; and the builds they belong to."""
+"""Worker registration, liveness and deregistration, and build-id cohorts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_the_code_of_an_active_worker_does_not_change_under_its_id(scene: 
 
 
 async def test_a_worker_that_crashed_comes_back_with_new_code_under_its_id(scene: Scene):
-    """A pod with a stable id could not come back for a week."""
+    """A pod with a stable id could not register again for a week."""
     await scene.register(fingerprints={"Order": "one"})
     scene.clock.advance(scene.ctx.settings.polls.worker_stale_after_ms)
     with pytest.raises(Conflict):
@@ -83,7 +83,7 @@ async def test_a_heartbeat_refreshes_liveness_and_keeps_what_it_does_not_mention
     assert worker.heartbeat_interval_s == 20
 
 
-async def test_an_unknown_worker_can_neither_beat_nor_leave_nor_be_described(scene: Scene):
+async def test_an_unknown_worker_can_neither_heartbeat_nor_leave_nor_be_described(scene: Scene):
     await scene.register()
     with pytest.raises(NotFound) as refused:
         await worker_registry.heartbeat(scene.ctx, "elsewhere", "w1", None, None, None)
@@ -153,7 +153,7 @@ async def test_draining_a_build_stops_new_work_and_lets_it_finish_what_it_holds(
     with pytest.raises(Conflict) as refused:
         await scene.claim(WORKFLOW)
     assert refused.value.reason is Reason.WORKER_DRAINING
-    await scene.beat(held)
+    await scene.heartbeat_workflow_task(held)
     await scene.complete(held, DONE)
 
 
@@ -191,7 +191,7 @@ async def test_promoting_a_build_rolls_the_one_before_back(scene: Scene):
     assert again.promoted_at_ms == NOW_MS + 1_000, "promoted again, it keeps the first moment"
 
 
-async def test_promoting_the_unnamed_build_pins_nobody(scene: Scene):
+async def test_promoting_the_unnamed_build_pins_no_run(scene: Scene):
     await cohorts.promote(scene.ctx, "default", "orders", "one")
     await cohorts.promote(scene.ctx, "default", "orders", None)
     assert (await scene.start()).compatibility is None

@@ -1,12 +1,12 @@
-"""Code that no longer fits its history blocks its run, visibly, until a worker comes whose code does."""
+"""Non-deterministic code blocks its run, visibly, until a worker with matching code registers."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from durable_workflow.errors import NonDeterministicReplayError
+from msgspec.structs import asdict
 
 from penstock.core.history.commands import StartTimer
 from penstock.core.model import Run, TaskState
@@ -39,35 +39,36 @@ async def a_blocked_run(scene: Scene) -> Run:
 
 
 def account(scene: Scene, run: Run) -> dict[str, Any]:
-    return dict(json.loads(scene.run(run.run_id).blocked or "{}"))
+    blocked = scene.run(run.run_id).blocked
+    return {} if blocked is None else asdict(blocked)
 
 
-async def test_a_blocked_run_says_where_both_sides_part(scene: Scene):
+async def test_a_blocked_run_reports_where_code_and_history_diverge(scene: Scene):
     run = await a_blocked_run(scene)
-    said = account(scene, run)
-    assert (said["reason"], said["sequence"], said["yielded"]) == ("nondeterminism", 1, "timer")
-    assert said["recorded"] == ["ActivityScheduled"]
-    assert (said["event_sequence"], said["event_type"]) == (2, "ActivityScheduled")
-    assert (said["worker_id"], said["build_id"], said["fingerprint"]) == ("w1", "build-1", "f00d")
-    assert said["message"] == str(ERROR)
+    payload = account(scene, run)
+    assert (payload["reason"], payload["sequence"], payload["yielded"]) == ("nondeterminism", 1, "timer")
+    assert payload["recorded"] == ("ActivityScheduled",)
+    assert (payload["event_sequence"], payload["event_type"]) == (2, "ActivityScheduled")
+    assert (payload["worker_id"], payload["build_id"], payload["fingerprint"]) == ("w1", "build-1", "f00d")
+    assert payload["message"] == str(ERROR)
     assert scene.run(run.run_id).is_open
 
 
-async def test_it_rests_longer_than_after_another_failure_and_is_tried_again(scene: Scene):
+async def test_it_backs_off_longer_than_after_another_failure_and_is_tried_again(scene: Scene):
     run = await a_blocked_run(scene)
-    await scene.later(REST_MS - 1)
+    await scene.advance(REST_MS - 1)
     assert await scene.claim(WORKFLOW) is None
-    await scene.later(1)
+    await scene.advance(1)
     await diverge(scene)
     assert scene.run(run.run_id).task_failures == 2
-    await scene.later(REST_MS)
+    await scene.advance(REST_MS)
     assert await scene.claim(WORKFLOW) is None
 
 
 async def test_it_is_blocked_since_the_first_time(scene: Scene):
     run = await a_blocked_run(scene)
     since = account(scene, run)["since"]
-    await scene.later(REST_MS)
+    await scene.advance(REST_MS)
     await diverge(scene)
     assert account(scene, run)["since"] == since
 
@@ -90,29 +91,29 @@ async def test_a_worker_with_other_code_is_given_the_task_at_once(scene: Scene, 
     [OLD, OLD | {"build_id": "build-2", "workflow_types": ("Refund",)}, OLD | {"task_queue": "mail"}],
     ids=["the same code", "another type", "another queue"],
 )
-async def test_a_worker_that_cannot_help_rouses_nobody(scene: Scene, changes: dict[str, Any]):
+async def test_a_worker_that_cannot_replay_unblocks_no_run(scene: Scene, changes: dict[str, Any]):
     run = await a_blocked_run(scene)
     await scene.register("w2", **changes)
     assert {task.state for task in scene.live(run.run_id)} == {TaskState.DELAYED}
 
 
-async def test_another_failure_is_told_instead(scene: Scene):
+async def test_another_failure_is_reported_instead(scene: Scene):
     run = await a_blocked_run(scene)
-    await scene.later(REST_MS)
+    await scene.advance(REST_MS)
     await scene.fail(await scene.take(WORKFLOW), "boom", "RuntimeError")
     stored = scene.run(run.run_id)
     assert (stored.blocked, stored.task_error) == (None, "RuntimeError: boom")
 
 
-async def test_code_that_has_nothing_new_to_say_fits(scene: Scene):
+async def test_code_without_new_commands_matches(scene: Scene):
     run = await a_blocked_run(scene)
-    await scene.later(REST_MS)
+    await scene.advance(REST_MS)
     await scene.fail(await scene.take(WORKFLOW), "nothing new", WAITING_FOR_HISTORY)
     stored = scene.run(run.run_id)
     assert (stored.blocked, stored.task_failures, stored.task_error) == (None, 0, None)
 
 
-async def test_a_blocked_run_hears_signals_and_can_be_ended(scene: Scene):
+async def test_a_blocked_run_receives_signals_and_can_be_ended(scene: Scene):
     run = await a_blocked_run(scene)
     await signals.send(scene.ctx, Signal(Address("default", "order-1"), "pay", NOTHING))
     assert (await scene.types(run.run_id))[-1] == "SignalReceived"
@@ -122,14 +123,14 @@ async def test_a_blocked_run_hears_signals_and_can_be_ended(scene: Scene):
     assert scene.live(run.run_id) == []
 
 
-async def test_a_run_that_has_not_been_blocked_keeps_its_rest(scene: Scene):
+async def test_a_run_that_has_not_been_blocked_keeps_its_backoff(scene: Scene):
     run = await scene.start()
     await scene.fail(await scene.take(WORKFLOW), "boom", "RuntimeError")
     await scene.register("w2", build_id="build-2")
     assert {task.state for task in scene.live(run.run_id)} == {TaskState.DELAYED}
 
 
-async def test_only_the_runs_that_are_blocked_are_roused(scene: Scene):
+async def test_only_the_runs_that_are_blocked_are_unblocked(scene: Scene):
     blocked = await a_blocked_run(scene)
     resting = await scene.start("order-2")
     await scene.fail(await scene.take(WORKFLOW), "boom", "RuntimeError")
@@ -141,7 +142,11 @@ async def test_only_the_runs_that_are_blocked_are_roused(scene: Scene):
 async def test_a_failure_without_a_place_blocks_as_well(scene: Scene):
     run = await scene.start()
     await scene.decide(StartTimer(0))
-    await scene.later(0)
+    await scene.advance(0)
     await scene.fail(await scene.take(WORKFLOW), "it differs somehow", "NonDeterminismError")
-    said = account(scene, run)
-    assert (said["sequence"], said["event_type"], said["message"]) == (None, None, "it differs somehow")
+    payload = account(scene, run)
+    assert (payload["sequence"], payload["event_type"], payload["message"]) == (
+        None,
+        None,
+        "it differs somehow",
+    )

@@ -1,4 +1,4 @@
-"""Children: started with their parent's decision, heard of when they end, treated as their policy says."""
+"""Child workflows: started with their parent's decision, reported when they end, subject to their close policy."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from penstock.core.history import lineage
 from penstock.core.history.commands import ContinueAsNew, FailWorkflow, StartChild, StartTimer
 from penstock.core.model import ChildState, ClosePolicy, OutboxKind, Run, RunStatus
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.maintenance.sweepers.due_tasks import due_tasks
 from penstock.engine.maintenance.sweepers.pending_outbox import pending_outbox
-from penstock.engine.matching.claim import Leased
 from penstock.engine.workflows import run_close
 from penstock.engine.workflows.run_close import EndMode
 from penstock.errors import InvalidInput
@@ -20,7 +19,7 @@ from tests.support.builders import NOW_MS
 
 
 async def deliver(scene: Scene) -> None:
-    """Until nothing is under way."""
+    """Relay the outbox until it is empty."""
     while await pending_outbox(scene.ctx).sweep():
         pass
 
@@ -41,38 +40,47 @@ def child_of(scene: Scene, parent: Run, step: int = 1) -> Run:
 # ── Ends ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_parent_hears_of_the_result_and_goes_on(scene: Scene):
+async def test_a_parent_receives_the_result_and_continues(scene: Scene):
     parent, task = await a_family(scene)
     assert await scene.claim(WORKFLOW) is None
     await scene.complete(task, DONE)
     await deliver(scene)
-    said = await scene.payload(parent.run_id, -1)
+    payload = await scene.payload(parent.run_id, -1)
     assert (await scene.types(parent.run_id))[-1] == "ChildRunCompleted"
-    assert (said["result"], said["sequence"], said["child_workflow_run_id"]) == ("AQ==", 1, task.run.run_id)
+    assert (payload["result"], payload["sequence"], payload["child_workflow_run_id"]) == (
+        "AQ==",
+        1,
+        task.run.run_id,
+    )
     assert scene.run(parent.run_id).open_children == 0
     await scene.decide(DONE)
 
 
-async def test_a_parent_hears_of_a_failure_with_all_that_was_said_of_it(scene: Scene):
+async def test_a_parent_receives_a_failure_with_all_its_details(scene: Scene):
     parent, task = await a_family(scene)
     await scene.complete(
         task, FailWorkflow("no stock", {"exception_type": "SoldOut", "exception_class": "E"})
     )
     await deliver(scene)
-    said = await scene.payload(parent.run_id, -1)
+    payload = await scene.payload(parent.run_id, -1)
     assert (await scene.types(parent.run_id))[-1] == "ChildRunFailed"
-    assert (said["message"], said["exception_type"], said["exception_class"]) == ("no stock", "SoldOut", "E")
-    assert said["failure_category"] == "child_workflow"
+    assert (payload["message"], payload["exception_type"], payload["exception_class"]) == (
+        "no stock",
+        "SoldOut",
+        "E",
+    )
+    assert payload["failure_category"] == "child_workflow"
 
 
 @pytest.mark.parametrize(
-    ("end", "told"), [(EndMode.CANCEL, "ChildRunCancelled"), (EndMode.TERMINATE, "ChildRunTerminated")]
+    ("end", "closing_event"),
+    [(EndMode.CANCEL, "ChildRunCancelled"), (EndMode.TERMINATE, "ChildRunTerminated")],
 )
-async def test_a_parent_hears_who_ended_its_child(scene: Scene, end: EndMode, told: str):
+async def test_a_parent_receives_how_its_child_was_ended(scene: Scene, end: EndMode, closing_event: str):
     parent, task = await a_family(scene)
     await run_close.end_run(scene.ctx, "default", task.run.workflow_id, end, "by hand")
     await deliver(scene)
-    assert (await scene.types(parent.run_id))[-1] == told
+    assert (await scene.types(parent.run_id))[-1] == closing_event
     assert (await scene.payload(parent.run_id, -1))["message"] == "by hand"
     await scene.decide(DONE)
 
@@ -101,7 +109,7 @@ async def test_news_of_a_child_waits_while_its_parent_decides(scene: Scene):
     await scene.decide(DONE)
 
 
-async def test_a_child_that_continues_as_new_is_heard_of_at_its_end(scene: Scene):
+async def test_a_child_that_continues_as_new_is_reported_at_its_end(scene: Scene):
     parent, task = await a_family(scene)
     await scene.complete(task, ContinueAsNew(NOTHING))
     await deliver(scene)
@@ -110,10 +118,10 @@ async def test_a_child_that_continues_as_new_is_heard_of_at_its_end(scene: Scene
     assert again.run.run_number == 2
     await scene.complete(again, DONE)
     await deliver(scene)
-    said = await scene.payload(parent.run_id, -1)
+    payload = await scene.payload(parent.run_id, -1)
     assert (await scene.types(parent.run_id))[-1] == "ChildRunCompleted"
-    assert said["child_workflow_run_id"] == task.run.run_id, "it is known by its first run"
-    assert said["child_closing_run_id"] == again.run.run_id
+    assert payload["child_workflow_run_id"] == task.run.run_id, "it is known by its first run"
+    assert payload["child_closing_run_id"] == again.run.run_id
 
 
 async def test_a_child_whose_id_is_in_use_fails_at_once_and_its_parent_looks(scene: Scene):
@@ -122,9 +130,9 @@ async def test_a_child_whose_id_is_in_use_fails_at_once_and_its_parent_looks(sce
     await scene.complete(leased, StartTimer(60))
     parent = await scene.start()
     await scene.decide(StartChild("Ship", None, NOTHING, "ship-1"))
-    said = await scene.payload(parent.run_id, -1)
+    payload = await scene.payload(parent.run_id, -1)
     assert (await scene.types(parent.run_id))[-1] == "ChildRunFailed"
-    assert said["exception_type"] == "WorkflowAlreadyStarted"
+    assert payload["exception_type"] == "WorkflowAlreadyStarted"
     assert scene.run(parent.run_id).open_children == 0
     await scene.decide(DONE)
 
@@ -150,13 +158,13 @@ async def test_a_run_holds_so_many_children():
 # ── Trying again ────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_child_is_tried_again_and_its_parent_hears_of_the_last_failure_only(scene: Scene):
+async def test_a_child_is_tried_again_and_its_parent_receives_the_last_failure_only(scene: Scene):
     parent, task = await a_family(scene, retry=tries(3, 1, 5))
     for rest_s in (1, 5):
         await scene.complete(task, FailWorkflow("no stock"))
         await deliver(scene)
         assert await scene.claim(WORKFLOW) is None, "it rests"
-        await scene.later(rest_s * 1_000)
+        await scene.advance(rest_s * 1_000)
         task = await scene.take(WORKFLOW)
     assert task.run.run_number == 3
     await scene.complete(task, FailWorkflow("no stock"))
@@ -167,9 +175,9 @@ async def test_a_child_is_tried_again_and_its_parent_hears_of_the_last_failure_o
         "ChildRunStarted",
         "ChildRunFailed",
     ]
-    said = [await scene.payload(parent.run_id, place) for place in range(2, 6)]
-    assert {each["child_workflow_run_id"] for each in said} == {said[0]["child_workflow_run_id"]}
-    assert [each.get("retry_attempt") for each in said] == [1, 2, 3, None]
+    payload = [await scene.payload(parent.run_id, place) for place in range(2, 6)]
+    assert {each["child_workflow_run_id"] for each in payload} == {payload[0]["child_workflow_run_id"]}
+    assert [each.get("retry_attempt") for each in payload] == [1, 2, 3, None]
 
 
 async def test_a_success_at_a_later_attempt_is_a_success(scene: Scene):
@@ -200,7 +208,7 @@ async def test_the_time_of_an_execution_is_for_all_attempts(scene: Scene):
     parent, task = await a_family(scene, retry=tries(9, 4), execution_timeout_s=10)
     for _ in range(2):
         await scene.complete(task, FailWorkflow("no stock"))
-        await scene.later(4_000)
+        await scene.advance(4_000)
         task = await scene.take(WORKFLOW)
         assert task.run.execution_deadline_at_ms == NOW_MS + 10_000
     await scene.complete(task, FailWorkflow("no stock"))
@@ -212,8 +220,8 @@ async def test_the_id_of_a_child_names_its_newest_attempt(scene: Scene):
     parent, task = await a_family(scene, retry=tries(2))
     await scene.complete(task, FailWorkflow("no stock"))
     newest = child_of(scene, parent)
-    assert (newest.run_number, lineage.of(newest).attempt) == (2, 2)
-    assert lineage.of(newest).retried_from == task.run.run_id
+    assert (newest.run_number, newest.lineage.attempt) == (2, 2)
+    assert newest.lineage.retried_from == task.run.run_id
 
 
 # ── When the parent closes ──────────────────────────────────────────────────────────────────────────────
@@ -246,7 +254,7 @@ async def test_and_when_its_parent_comes_to_its_end_by_itself(
 ):
     parent = await scene.start()
     await scene.decide(StartChild("Ship", "mail", NOTHING, policy=policy), StartTimer(0))
-    await scene.later(0)
+    await scene.advance(0)
     await scene.decide(DONE)
     await deliver(scene)
     assert child_of(scene, parent).status is status
@@ -262,14 +270,14 @@ async def test_and_when_its_parent_ends_in_the_breath_that_starts_it(
     assert child_of(scene, parent).status is status
 
 
-async def test_an_abandoned_child_ends_for_itself_and_its_letter_is_thrown_away(scene: Scene):
+async def test_an_abandoned_child_ends_by_itself_and_its_outbox_message_is_discarded(scene: Scene):
     parent, task = await a_family(scene)
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)
     before = await scene.types(parent.run_id)
     await scene.complete(task, DONE)
     await deliver(scene)
     assert await scene.types(parent.run_id) == before
-    assert scene.tables.letters == {}
+    assert scene.tables.outbox == {}
 
 
 async def test_the_newest_run_of_a_child_is_the_one_that_is_cancelled(scene: Scene):
@@ -281,7 +289,7 @@ async def test_the_newest_run_of_a_child_is_the_one_that_is_cancelled(scene: Sce
     assert (child.run_number, child.status) == (2, RunStatus.CANCELLED)
 
 
-async def test_a_child_that_rests_before_its_next_attempt_is_cancelled_too(scene: Scene):
+async def test_a_child_in_backoff_before_its_next_attempt_is_cancelled_too(scene: Scene):
     parent, task = await a_family(scene, policy=ClosePolicy.TERMINATE, retry=tries(2, 60))
     await scene.complete(task, FailWorkflow("no stock"))
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)
@@ -309,7 +317,7 @@ async def test_a_parent_that_continues_as_new_leaves_its_children_behind(scene: 
         StartChild("Ship", "mail", NOTHING),
         StartTimer(0),
     )
-    await scene.later(0)
+    await scene.advance(0)
     await scene.decide(ContinueAsNew(NOTHING))
     await deliver(scene)
     assert child_of(scene, parent, 1).status is RunStatus.CANCELLED
@@ -319,12 +327,12 @@ async def test_a_parent_that_continues_as_new_leaves_its_children_behind(scene: 
 
 
 async def test_a_workflow_that_took_the_id_of_a_child_is_not_ended_in_its_place(scene: Scene):
-    """A letter names the parent whose child is meant."""
+    """An outbox message names the parent of the child it is for."""
     await a_family(scene, policy=ClosePolicy.TERMINATE, workflow_id="ship-1")
     stranger = await scene.start("stranger")
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)
-    [letter] = [each for each in scene.tables.letters.values() if each.kind is OutboxKind.TERMINATE]
+    [message] = [each for each in scene.tables.outbox.values() if each.kind is OutboxKind.TERMINATE]
     scene.tables.instances["default", "ship-1"] = scene.tables.instances["default", "stranger"]
-    assert letter.workflow_id == "ship-1"
+    assert message.workflow_id == "ship-1"
     await deliver(scene)
     assert scene.run(stranger.run_id).is_open

@@ -1,4 +1,4 @@
-"""Concurrent runs: many steps open at once, and whatever comes wakes the code."""
+"""Concurrent runs: many steps open at once, and every event wakes the code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from penstock.core.history import waits
 from penstock.core.history.commands import (
     CancelExternal,
     CancelStep,
@@ -33,27 +32,28 @@ from penstock.core.model import (
     TimerState,
     UpdateStatus,
 )
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.activities import activity_reports
 from penstock.engine.activities.activity_reports import AttemptFailure
-from penstock.engine.matching.claim import Leased
 from penstock.engine.messaging import signals, updates
 from penstock.engine.messaging.signals import Signal
 from penstock.engine.messaging.updates import UpdateResult, UpdateSubmission
 from penstock.engine.operations import batch_operations
 from penstock.engine.operations.batch_operations import BatchAction, BatchJob
 from penstock.engine.runs.address import Address
-from penstock.engine.visibility.run_search import RunFilter
+from penstock.engine.visibility.run_search import RunCriteria
 from penstock.engine.workflows import outbox_relay, run_close
 from penstock.engine.workflows.run_close import EndMode
 from penstock.engine.workflows.workflow_reports import WorkflowTaskReceipt
 from penstock.errors import Conflict, LeaseLost, Reason
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, DONE, NOTHING, WORKFLOW, Scene, charge, of, tries
 
 ONE, TWO = Blob("AQ=="), Blob("Ag==")
 
 
 async def step(scene: Scene, *commands: Command, cached: bool = False) -> WorkflowTaskReceipt:
-    """Take the workflow task that waits, and complete it as concurrent code does."""
+    """Claim the ready workflow task and complete it as concurrent code."""
     return await scene.decide(*commands, concurrent=True, cached=cached)
 
 
@@ -79,13 +79,13 @@ async def cancel(scene: Scene, workflow_id: str = "order-1", **changes: Any) -> 
 
 
 async def deliver(scene: Scene) -> None:
-    """Let letters have their effects, and their answers."""
-    while scene.tables.letters:
-        for message_id in list(scene.tables.letters):
+    """Relay outbox messages and their answers."""
+    while scene.tables.outbox:
+        for message_id in list(scene.tables.outbox):
             await outbox_relay.deliver(scene.ctx, message_id)
 
 
-def told(leased: Leased) -> list[str]:
+def event_types(leased: Leased) -> list[str]:
     return [event.type for event in leased.events]
 
 
@@ -119,7 +119,7 @@ async def test_each_end_of_a_step_wakes_the_code(scene: Scene):
     await step(scene)
     await scene.finish(first)
     leased = await scene.take(WORKFLOW)
-    assert told(leased).count("ActivityCompleted") == 2
+    assert event_types(leased).count("ActivityCompleted") == 2
     assert scene.run(run.run_id).open_activities == 0
 
 
@@ -152,21 +152,21 @@ async def test_a_stepwise_run_is_not_gone_on_with_concurrently(scene: Scene):
 async def test_timers_fire_to_the_millisecond(scene: Scene):
     run = await a_run(scene, StartTimer(1, delay_ms=250))
     assert (await scene.payload(run.run_id, -1))["delay_ms"] == 250
-    await scene.later(249)
+    await scene.advance(249)
     assert scene.live(run.run_id) == []
-    await scene.later(1)
-    assert told(await scene.take(WORKFLOW))[-1] == "TimerFired"
+    await scene.advance(1)
+    assert event_types(await scene.take(WORKFLOW))[-1] == "TimerFired"
 
 
 async def test_attempts_are_made_after_pauses_of_milliseconds(scene: Scene):
     run = await a_run(scene, charge(RetrySchedule(2_147_483_647, True, backoff_ms=(150, 300))))
     for pause in (150, 300, 300):
-        await scene.break_off(await scene.take(ACTIVITY))
-        said = await scene.payload(run.run_id, -1)
-        assert (said["retry_backoff_ms"], said["retry_backoff_seconds"]) == (pause, 1)
-        await scene.later(pause - 1)
+        await scene.fail_activity(await scene.take(ACTIVITY))
+        payload = await scene.payload(run.run_id, -1)
+        assert (payload["retry_backoff_ms"], payload["retry_backoff_seconds"]) == (pause, 1)
+        await scene.advance(pause - 1)
         assert await scene.claim(ACTIVITY) is None
-        await scene.later(1)
+        await scene.advance(1)
 
 
 # ── Signals and updates ─────────────────────────────────────────────────────────────────────────────────
@@ -175,14 +175,14 @@ async def test_attempts_are_made_after_pauses_of_milliseconds(scene: Scene):
 async def test_a_signal_wakes_the_code_whatever_it_waits_for(scene: Scene):
     await a_run(scene, charge())
     await send(scene)
-    assert told(await scene.take(WORKFLOW))[-1] == "SignalReceived"
+    assert event_types(await scene.take(WORKFLOW))[-1] == "SignalReceived"
 
 
-async def test_a_signal_that_came_before_the_first_look_is_heard_after_it(scene: Scene):
+async def test_a_signal_before_the_first_task_is_delivered_after_it(scene: Scene):
     await scene.start()
     await send(scene)
     await step(scene)
-    assert told(await scene.take(WORKFLOW))[-1] == "SignalReceived"
+    assert event_types(await scene.take(WORKFLOW))[-1] == "SignalReceived"
 
 
 async def test_a_signal_during_a_task_waits_for_its_end_and_then_wakes(scene: Scene):
@@ -199,7 +199,7 @@ async def test_a_signal_during_a_task_waits_for_its_end_and_then_wakes(scene: Sc
     assert len(scene.live(run.run_id)) == 2
 
 
-async def test_a_run_does_not_end_over_a_signal_that_its_code_has_not_heard(scene: Scene):
+async def test_a_run_does_not_close_with_an_unhandled_signal(scene: Scene):
     run = await a_run(scene)
     await send(scene)
     leased = await scene.take(WORKFLOW)
@@ -215,7 +215,7 @@ async def test_an_update_is_an_event_and_answered_in_any_later_task(scene: Scene
     first, second = await ask(scene), await ask(scene)
     leased = await scene.take(WORKFLOW)
     assert leased.task.update_id is None
-    assert told(leased)[-2:] == ["UpdateAccepted", "UpdateAccepted"]
+    assert event_types(leased)[-2:] == ["UpdateAccepted", "UpdateAccepted"]
     await scene.complete(leased, charge(), concurrent=True)
     assert scene.run(run.run_id).open_updates == 2
     await scene.finish(await scene.take(ACTIVITY))
@@ -236,11 +236,11 @@ async def test_an_update_is_an_event_and_answered_in_any_later_task(scene: Scene
     assert (scene.run(run.run_id).open_updates, scene.live(run.run_id)) == (0, [])
 
 
-async def test_an_update_from_before_the_first_look_is_heard(scene: Scene):
+async def test_an_update_from_before_the_first_task_is_delivered(scene: Scene):
     await scene.start()
     answered = await ask(scene)
     leased = await scene.take(WORKFLOW)
-    assert told(leased)[-1] == "UpdateAccepted"
+    assert event_types(leased)[-1] == "UpdateAccepted"
     await scene.complete(leased, CompleteUpdate(answered.update.update_id, ONE), concurrent=True)
     assert await scene.claim(WORKFLOW) is None
 
@@ -267,23 +267,23 @@ async def test_an_answer_that_is_given_again_is_ignored_and_another_one_refused(
 
 async def test_an_update_that_the_last_task_answers_is_answered_so(scene: Scene):
     await a_run(scene)
-    heard, unheard = await ask(scene), await ask(scene)
-    await step(scene, CompleteUpdate(heard.update.update_id, ONE), DONE)
+    received, unheard = await ask(scene), await ask(scene)
+    await step(scene, CompleteUpdate(received.update.update_id, ONE), DONE)
     kept = scene.tables.updates
-    assert kept[heard.update.update_id].status is UpdateStatus.COMPLETED
+    assert kept[received.update.update_id].status is UpdateStatus.COMPLETED
     assert kept[unheard.update.update_id].status is UpdateStatus.FAILED
 
 
-async def test_a_run_that_goes_on_in_another_takes_along_the_updates_that_it_has_not_heard(scene: Scene):
+async def test_a_successor_takes_over_the_updates_that_were_not_begun(scene: Scene):
     await a_run(scene)
-    answered, heard = await ask(scene), await ask(scene)
+    answered, received = await ask(scene), await ask(scene)
     leased = await scene.take(WORKFLOW)
     open_one = await ask(scene)
     ends = (CompleteUpdate(answered.update.update_id, ONE), ContinueAsNew(NOTHING))
     await scene.complete(leased, *ends, concurrent=True)
-    assert scene.tables.updates[heard.update.update_id].status is UpdateStatus.FAILED
+    assert scene.tables.updates[received.update.update_id].status is UpdateStatus.FAILED
     leased = await scene.take(WORKFLOW)
-    assert told(leased) == ["WorkflowStarted", "UpdateAccepted"]
+    assert event_types(leased) == ["WorkflowStarted", "UpdateAccepted"]
     await scene.complete(leased, CompleteUpdate(open_one.update.update_id, TWO), DONE, concurrent=True)
     assert scene.tables.updates[open_one.update.update_id].status is UpdateStatus.COMPLETED
 
@@ -291,7 +291,7 @@ async def test_a_run_that_goes_on_in_another_takes_along_the_updates_that_it_has
 # ── Giving up steps ─────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_step_that_is_given_up_ends_and_tells_nothing_more(scene: Scene):
+async def test_a_cancelled_step_ends_and_records_nothing_more(scene: Scene):
     run = await a_run(scene, charge(), StartTimer(5), StartChild("Ship", "ships", NOTHING, "ship-1"))
     held = await scene.take(ACTIVITY)
     await send(scene)
@@ -303,15 +303,15 @@ async def test_a_step_that_is_given_up_ends_and_tells_nothing_more(scene: Scene)
     assert [timer.state for timer in scene.tables.timers.values()] == [TimerState.CANCELLED]
     children = await scene.read(lambda tx: tx.children.all_of(run.run_id))
     assert [child.state for child in children] == [ChildState.CANCELLED]
-    assert (await scene.breathe(held)).reason == Reason.ACTIVITY_CANCELLED.value
+    assert (await scene.heartbeat(held)).reason == Reason.ACTIVITY_CANCELLED.value
     await deliver(scene)
-    await scene.later(10_000)
+    await scene.advance(10_000)
     assert (await scene.types(run.run_id))[-4:] == ["WorkflowTaskCompleted", *["StepCancelRequested"] * 3]
     assert await scene.payload(run.run_id, -1) == {"sequence": 3, "step_sequence": 3}
     assert scene.live(run.run_id) == []
 
 
-async def test_what_a_given_up_step_told_during_the_task_is_left_out(scene: Scene):
+async def test_events_of_a_cancelled_step_during_the_task_are_dropped(scene: Scene):
     run = await a_run(scene, charge(), charge())
     first, second = await scene.take(ACTIVITY), await scene.take(ACTIVITY)
     await send(scene)
@@ -327,7 +327,7 @@ async def test_what_a_given_up_step_told_during_the_task_is_left_out(scene: Scen
     assert (await scene.payload(run.run_id, -1))["sequence"] == 2
 
 
-async def test_a_step_that_is_given_up_as_it_is_started_never_begins(scene: Scene):
+async def test_a_step_that_is_cancelled_as_it_is_started_never_begins(scene: Scene):
     run = await a_run(
         scene,
         charge(),
@@ -340,13 +340,13 @@ async def test_a_step_that_is_given_up_as_it_is_started_never_begins(scene: Scen
         CancelStep(4),
     )
     assert (run.open_activities, run.open_timers, run.open_children) == (0, 0, 0)
-    assert (scene.live(run.run_id), scene.tables.letters) == ([], {})
+    assert (scene.live(run.run_id), scene.tables.outbox) == ([], {})
     assert list(scene.tables.instances) == [("default", "order-1")]
     assert "ChildRunStarted" not in await scene.types(run.run_id)
-    assert waits.parse(run.waits).external == ()
+    assert run.waits.external == ()
 
 
-async def test_a_step_that_has_ended_may_be_given_up_and_one_that_is_not_there_may_not(scene: Scene):
+async def test_a_step_that_has_ended_may_be_cancelled_and_one_that_is_not_there_may_not(scene: Scene):
     run = await a_run(scene, charge())
     await scene.finish(await scene.take(ACTIVITY))
     leased = await scene.take(WORKFLOW)
@@ -365,7 +365,7 @@ async def test_the_code_is_asked_once_to_end_and_decides_how(scene: Scene):
     assert (first.outcome, second.outcome) == ("cancel_requested", "cancel_requested")
     assert (await scene.types(run.run_id)).count("CancelRequested") == 1
     leased = await scene.take(WORKFLOW)
-    assert told(leased)[-1] == "CancelRequested"
+    assert event_types(leased)[-1] == "CancelRequested"
     await scene.complete(leased, CancelStep(1), charge(), concurrent=True)
     await scene.finish(await scene.take(ACTIVITY))
     await step(scene, CancelWorkflow("cleaned up"))
@@ -385,7 +385,7 @@ async def test_a_cancel_request_that_is_repeated_is_answered_as_the_first_time(s
     assert (await cancel(scene, request_id="r1")).outcome == "cancel_requested"
 
 
-async def test_a_cancel_request_during_a_task_is_heard_after_it(scene: Scene):
+async def test_a_cancel_request_during_a_task_is_delivered_after_it(scene: Scene):
     run = await a_run(scene)
     await send(scene)
     leased = await scene.take(WORKFLOW)
@@ -393,10 +393,10 @@ async def test_a_cancel_request_during_a_task_is_heard_after_it(scene: Scene):
     await cancel(scene)
     await scene.complete(leased, charge(), concurrent=True)
     assert (await scene.types(run.run_id))[-1] == "CancelRequested"
-    assert told(await scene.take(WORKFLOW)).count("CancelRequested") == 1
+    assert event_types(await scene.take(WORKFLOW)).count("CancelRequested") == 1
 
 
-async def test_a_run_that_would_go_on_in_another_hears_first_that_it_is_to_end(scene: Scene):
+async def test_a_run_that_would_continue_as_new_receives_the_cancel_request_first(scene: Scene):
     run = await a_run(scene)
     await send(scene)
     leased = await scene.take(WORKFLOW)
@@ -406,13 +406,13 @@ async def test_a_run_that_would_go_on_in_another_hears_first_that_it_is_to_end(s
     assert (await scene.types(run.run_id))[-1] == "CancelRequested"
 
 
-async def test_a_run_whose_code_has_not_looked_closes_at_once(scene: Scene):
+async def test_a_run_whose_code_has_not_run_closes_at_once(scene: Scene):
     run = await scene.start()
     assert (await cancel(scene)).outcome == "cancelled"
     assert not scene.run(run.run_id).is_open
 
 
-async def test_terminating_asks_nobody(scene: Scene):
+async def test_terminating_does_not_ask_the_code(scene: Scene):
     run = await a_run(scene, charge())
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.TERMINATE, None)
     assert scene.run(run.run_id).status is RunStatus.TERMINATED
@@ -427,7 +427,7 @@ async def test_a_parent_that_closes_has_its_child_asked_to_end(scene: Scene):
     await deliver(scene)
     leased = await scene.take(WORKFLOW)
     assert leased.run.workflow_id == "ship-1"
-    assert told(leased)[-1] == "CancelRequested"
+    assert event_types(leased)[-1] == "CancelRequested"
     assert leased.run.is_open
 
 
@@ -444,7 +444,7 @@ async def test_a_child_that_was_asked_to_end_is_not_tried_again(scene: Scene):
 
 async def test_a_batch_asks_each_run_to_end(scene: Scene):
     runs = [await a_run(scene, workflow_id=f"order-{number}") for number in range(3)]
-    batch = BatchJob(BatchAction.CANCEL, RunFilter("default"), "b1", "enough")
+    batch = BatchJob(BatchAction.CANCEL, RunCriteria("default"), "b1", "enough")
     outcome = await batch_operations.run_batch(scene.ctx, batch, None, 10)
     assert (outcome.acted, outcome.asked) == (3, 3)
     for run in runs:
@@ -464,20 +464,20 @@ async def test_a_run_signals_another_and_learns_that_it_did(scene: Scene):
         "signal_name": "go",
     }
     await deliver(scene)
-    said = await scene.payload(receiver.run_id, -1)
-    assert (said["signal_name"], said["arguments"]) == ("go", ONE)
+    payload = await scene.payload(receiver.run_id, -1)
+    assert (payload["signal_name"], payload["arguments"]) == ("go", ONE)
     assert (await scene.types(sender.run_id))[-1] == "ExternalRequestDelivered"
     assert await scene.payload(sender.run_id, -1) == {"sequence": 1}
     assert len(scene.live(sender.run_id)) == len(scene.live(receiver.run_id)) == 1
 
 
-async def test_a_letter_to_another_run_has_one_effect(scene: Scene):
+async def test_a_message_to_another_run_has_one_effect(scene: Scene):
     receiver = await a_run(scene, workflow_id="order-2")
     await a_run(scene, SignalExternal("order-2", "go", ONE))
-    [message_id] = scene.tables.letters
+    [message_id] = scene.tables.outbox
     assert await outbox_relay.deliver(scene.ctx, message_id)
     assert not await outbox_relay.deliver(scene.ctx, message_id)
-    [answer_id] = scene.tables.letters
+    [answer_id] = scene.tables.outbox
     assert await outbox_relay.deliver(scene.ctx, answer_id)
     assert not await outbox_relay.deliver(scene.ctx, answer_id)
     assert (await scene.types(receiver.run_id)).count("SignalReceived") == 1
@@ -494,7 +494,7 @@ async def test_a_run_asks_another_to_end(scene: Scene):
     assert (await scene.types(sender.run_id)).count("ExternalRequestDelivered") == 2
 
 
-async def test_what_cannot_be_delivered_is_told_to_the_sender(scene: Scene):
+async def test_what_cannot_be_delivered_is_reported_to_the_sender(scene: Scene):
     closed = await a_run(scene, DONE, workflow_id="order-2")
     sender = await a_run(
         scene,
@@ -514,7 +514,7 @@ async def test_what_cannot_be_delivered_is_told_to_the_sender(scene: Scene):
     assert all(each["message"] for each in events)
 
 
-async def test_an_answer_to_a_step_that_was_given_up_is_dropped(scene: Scene):
+async def test_an_answer_to_a_step_that_was_cancelled_is_dropped(scene: Scene):
     sender = await a_run(scene, SignalExternal("nobody", "go", ONE))
     await send(scene)
     await step(scene, CancelStep(1))
@@ -544,7 +544,7 @@ async def test_a_worker_that_keeps_the_run_is_given_only_what_is_new(scene: Scen
     await send(scene)
     await scene.complete(leased, charge(), concurrent=True, cached=True)
     leased = await scene.take(WORKFLOW)
-    assert (leased.seen, told(leased)) == (3, ["SignalReceived"])
+    assert (leased.seen, event_types(leased)) == (3, ["SignalReceived"])
 
 
 async def test_another_worker_is_given_the_whole_history(scene: Scene):
@@ -552,7 +552,7 @@ async def test_another_worker_is_given_the_whole_history(scene: Scene):
     await step(scene, charge(), cached=True)
     await send(scene)
     leased = await scene.take(WORKFLOW, "w2")
-    assert (leased.seen, told(leased)[0]) == (0, "WorkflowStarted")
+    assert (leased.seen, event_types(leased)[0]) == (0, "WorkflowStarted")
     await scene.complete(leased, concurrent=True)
     await send(scene)
     assert (await scene.take(WORKFLOW)).seen == 0, "another worker has moved it on"
@@ -563,7 +563,7 @@ async def test_a_task_that_fails_makes_its_worker_forget(scene: Scene):
     await step(scene, charge(), cached=True)
     await send(scene)
     await scene.fail(await scene.take(WORKFLOW))
-    await scene.later(60_000)
+    await scene.advance(60_000)
     assert (await scene.take(WORKFLOW)).seen == 0
 
 
@@ -574,7 +574,7 @@ STOP = CancelStep(1, wait=True)
 
 
 async def asked_to_stop(scene: Scene, retry: RetrySchedule | None = None) -> tuple[Run, Leased]:
-    """A run whose activity is at work and was asked to stop; the code waits for its end."""
+    """A run whose running activity was asked to stop; the code waits for its end."""
     run = await a_run(scene, charge(retry or tries(5)))
     working = await scene.take(ACTIVITY)
     await send(scene)
@@ -583,12 +583,12 @@ async def asked_to_stop(scene: Scene, retry: RetrySchedule | None = None) -> tup
 
 
 async def ended_with(scene: Scene, run: Run) -> str:
-    """The event that the code goes on with; nothing of the activity is left."""
+    """The event that wakes the code; the activity is closed."""
     leased = await scene.take(WORKFLOW)
     left = scene.run(run.run_id)
-    assert (left.open_activities, waits.parse(left.waits).ending) == (0, ())
+    assert (left.open_activities, left.waits.ending) == (0, ())
     assert await scene.claim(ACTIVITY, "w2") is None
-    return told(leased)[-1]
+    return event_types(leased)[-1]
 
 
 async def test_an_activity_that_was_asked_to_stop_learns_it_by_its_heartbeat_and_keeps_its_lease(
@@ -597,11 +597,11 @@ async def test_an_activity_that_was_asked_to_stop_learns_it_by_its_heartbeat_and
     run, working = await asked_to_stop(scene)
     assert (await scene.types(run.run_id))[-1] == "StepCancelRequested"
     assert [task.task_id for task in scene.live(run.run_id)] == [working.task.task_id]
-    beat = await scene.breathe(working)
+    beat = await scene.heartbeat(working)
     assert (beat.recorded, beat.cancel_requested) == (True, True)
-    assert (await scene.break_off(working, CANCELLED)).outcome == "cancelled"
+    assert (await scene.fail_activity(working, CANCELLED)).outcome == "cancelled"
     assert await ended_with(scene, run) == "ActivityCancelled"
-    assert (await scene.break_off(working, CANCELLED)).repeated
+    assert (await scene.fail_activity(working, CANCELLED)).repeated
 
 
 async def test_an_activity_that_was_asked_to_stop_may_complete_or_fail_instead_but_is_not_retried(
@@ -614,13 +614,13 @@ async def test_an_activity_that_was_asked_to_stop_may_complete_or_fail_instead_b
 
 async def test_the_failure_of_an_activity_that_was_asked_to_stop_is_its_last(scene: Scene):
     run, working = await asked_to_stop(scene)
-    await scene.break_off(working, AttemptFailure("boom"))
+    await scene.fail_activity(working, AttemptFailure("boom"))
     assert await ended_with(scene, run) == "ActivityFailed"
 
 
 async def test_an_activity_that_was_asked_to_stop_and_handed_back_is_cancelled(scene: Scene):
     run, working = await asked_to_stop(scene)
-    await activity_reports.hand_back(scene.ctx, "default", working.task.task_id, of(working))
+    await direct.hand_back_activity(scene.ctx, "default", working.task.task_id, of(working))
     assert await ended_with(scene, run) == "ActivityCancelled"
 
 
@@ -662,7 +662,7 @@ async def test_an_activity_that_waits_for_its_next_attempt_is_cancelled_as_soon_
     scene: Scene,
 ):
     run = await a_run(scene, charge(tries(5, 60)))
-    await scene.break_off(await scene.take(ACTIVITY))
+    await scene.fail_activity(await scene.take(ACTIVITY))
     await send(scene)
     await step(scene, STOP)
     assert await ended_with(scene, run) == "ActivityCancelled"
@@ -673,7 +673,7 @@ async def test_an_activity_that_is_asked_to_stop_by_the_task_that_starts_it_neve
     assert await ended_with(scene, run) == "ActivityCancelled"
 
 
-async def test_an_activity_that_ended_while_it_was_asked_to_stop_tells_how(scene: Scene):
+async def test_an_activity_that_ended_while_it_was_asked_to_stop_reports_how(scene: Scene):
     run = await a_run(scene, charge())
     working = await scene.take(ACTIVITY)
     await send(scene)
@@ -691,28 +691,28 @@ async def test_a_cancel_before_a_worker_has_come_is_delivered_with_the_first_tas
     assert (await cancel(scene)).outcome == "cancel_requested"
     assert (await cancel(scene)).outcome == "cancel_requested"
     leased = await scene.take(WORKFLOW)
-    assert told(leased) == ["WorkflowStarted", "CancelRequested"]
+    assert event_types(leased) == ["WorkflowStarted", "CancelRequested"]
     await scene.complete(leased, CancelWorkflow("enough"), concurrent=True)
     assert scene.run(run.run_id).status is RunStatus.CANCELLED
 
 
-async def test_a_cancel_during_the_first_task_is_heard_after_it(scene: Scene):
+async def test_a_cancel_during_the_first_task_is_delivered_after_it(scene: Scene):
     await scene.start(delivers_cancel=True)
     leased = await scene.take(WORKFLOW)
     await cancel(scene)
     await scene.complete(leased, charge(), concurrent=True)
-    assert told(await scene.take(WORKFLOW))[-1] == "CancelRequested"
+    assert event_types(await scene.take(WORKFLOW))[-1] == "CancelRequested"
 
 
 async def test_a_cancel_does_not_wait_for_a_delayed_start(scene: Scene):
     await scene.start(delivers_cancel=True, delay_ms=3_600_000)
     assert await scene.claim(WORKFLOW) is None
     await cancel(scene)
-    assert told(await scene.take(WORKFLOW))[-1] == "CancelRequested"
+    assert event_types(await scene.take(WORKFLOW))[-1] == "CancelRequested"
 
 
 @pytest.mark.parametrize("leased_first", [False, True])
-async def test_stepwise_code_that_cannot_hear_a_cancel_closes_with_its_first_task(
+async def test_stepwise_code_that_cannot_handle_a_cancel_closes_with_its_first_task(
     scene: Scene, leased_first: bool
 ):
     run = await scene.start(delivers_cancel=True)

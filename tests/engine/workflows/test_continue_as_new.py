@@ -1,4 +1,4 @@
-"""Continue as new: the run closes, another one under its name goes on with what was not seen yet."""
+"""Continue-as-new: the run closes and its successor takes over what was not seen yet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import pytest
 
 from penstock.core import payload_codec
-from penstock.core.history import lineage
 from penstock.core.history.commands import (
     ContinueAsNew,
     OpenConditionWait,
@@ -49,8 +48,8 @@ async def test_the_next_run_starts_at_once_with_a_history_of_its_own(scene: Scen
     assert next_run.business_key == "b-1"
     assert await scene.types(next_run.run_id) == ["WorkflowStarted"]
     assert (await scene.payload(next_run.run_id, 0))["continued_from_run_id"] == first.run_id
-    said = await scene.payload(first.run_id, -1)
-    assert (said["continued_to_run_id"], said["continued_to_run_number"]) == (next_run.run_id, 2)
+    payload = await scene.payload(first.run_id, -1)
+    assert (payload["continued_to_run_id"], payload["continued_to_run_number"]) == (next_run.run_id, 2)
     leased = await scene.take(WORKFLOW)
     assert leased.run.run_id == next_run.run_id
     await scene.complete(leased, DONE)
@@ -78,11 +77,11 @@ async def test_what_was_open_ends_with_the_run(scene: Scene):
     with pytest.raises(LeaseLost) as refused:
         await scene.finish(running)
     assert refused.value.reason is Reason.RUN_CLOSED
-    await scene.later(60_000)
+    await scene.advance(60_000)
     assert (await scene.types(first.run_id))[-1] == "WorkflowContinuedAsNew"
 
 
-async def test_signals_that_came_with_the_last_decision_are_heard_by_the_next_run_in_order(scene: Scene):
+async def test_signals_that_came_with_the_last_decision_reach_the_next_run_in_order(scene: Scene):
     await scene.start()
     leased = await scene.take(WORKFLOW)
     await send(scene, "one")
@@ -91,8 +90,8 @@ async def test_signals_that_came_with_the_last_decision_are_heard_by_the_next_ru
     next_run = newest(scene)
     assert next_run.unseen_signals == 2
     await scene.decide(PAID)
-    said = [json.loads(event.payload) for event in await scene.events(next_run.run_id)]
-    assert [each["signal_name"] for each in said if "signal_name" in each] == ["one", "two"]
+    payload = [json.loads(event.payload) for event in await scene.events(next_run.run_id)]
+    assert [each["signal_name"] for each in payload if "signal_name" in each] == ["one", "two"]
     await scene.decide(DONE)
 
 
@@ -109,7 +108,7 @@ async def test_signals_that_the_last_decision_has_seen_stay_where_they_were(scen
 async def test_results_that_came_with_the_last_decision_are_not_taken_along(scene: Scene):
     await scene.start()
     await scene.decide(charge(), StartTimer(0))
-    await scene.later(0)
+    await scene.advance(0)
     running, leased = await scene.take(ACTIVITY), await scene.take(WORKFLOW)
     await scene.finish(running)
     await scene.complete(leased, AGAIN)
@@ -126,7 +125,7 @@ async def test_receipts_count_on_through_the_chain(scene: Scene):
     assert newest(scene).last_request == 2
 
 
-async def test_the_clock_of_the_execution_goes_on_and_that_of_the_run_starts_again(scene: Scene):
+async def test_the_clock_of_the_execution_continues_and_that_of_the_run_starts_again(scene: Scene):
     await scene.start(execution_timeout_s=60, run_timeout_s=20)
     scene.clock.advance(15_000)
     await scene.decide(AGAIN)
@@ -153,7 +152,7 @@ async def test_the_next_run_may_be_of_another_type_in_another_queue(scene: Scene
     assert (leased.run.workflow_type, leased.run.task_queue) == ("Refund", "mail")
 
 
-async def test_whoever_names_the_workflow_means_the_newest_run(scene: Scene):
+async def test_a_workflow_id_addresses_the_newest_run(scene: Scene):
     first = await scene.start()
     await scene.decide(AGAIN)
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)
@@ -171,4 +170,4 @@ async def test_a_decision_that_is_sent_again_starts_nothing_twice(scene: Scene):
     again = await scene.complete(leased, AGAIN)
     assert again.repeated
     assert len(scene.tables.runs) == 2
-    assert lineage.of(newest(scene)).continued_from == leased.run.run_id
+    assert newest(scene).lineage.continued_from == leased.run.run_id

@@ -1,4 +1,4 @@
-"""Ids that are used again: each start has its own runs, and nothing that was meant for one reaches another."""
+"""Workflow id reuse: each start has its own runs, and requests for one do not reach another."""
 
 from __future__ import annotations
 
@@ -156,15 +156,15 @@ async def test_a_signal_with_start_starts_a_new_run_when_the_last_one_is_closed(
     assert sent.receipt["run_id"] == begun.run.run_id
 
 
-@pytest.mark.parametrize("said", [{"start_key": "k"}, {"request_id": "r"}])
+@pytest.mark.parametrize("key", [{"start_key": "k"}, {"request_id": "r"}])
 async def test_a_signal_with_start_that_is_sent_again_signals_once_though_its_run_has_ended(
-    scene: Scene, said: dict[str, str]
+    scene: Scene, key: dict[str, str]
 ):
     run = await scene.start()
     await scene.decide(WAITS)
-    _, sent = await signal_with_start(scene, **said, **REUSING)
+    _, sent = await signal_with_start(scene, **key, **REUSING)
     await scene.decide(DONE)
-    begun, again = await signal_with_start(scene, **said, **REUSING)
+    begun, again = await signal_with_start(scene, **key, **REUSING)
     assert (begun.run.run_id, again.receipt) == (run.run_id, sent.receipt)
     assert len(scene.tables.runs) == 1
 
@@ -199,12 +199,12 @@ async def test_a_child_uses_the_id_of_a_closed_workflow_if_it_may(scene: Scene):
 
 
 @pytest.mark.parametrize("reuse", [IdReusePolicy.REJECT_DUPLICATE, IdReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY])
-async def test_a_child_that_may_not_fails_and_its_parent_goes_on(scene: Scene, reuse: IdReusePolicy):
+async def test_a_child_that_may_not_fails_and_its_parent_continues(scene: Scene, reuse: IdReusePolicy):
     await a_closed(scene)
     parent = await scene.start()
     await scene.decide(StartChild("Ship", None, NOTHING, "ship-1", reuse=reuse))
-    said = await scene.payload(parent.run_id, -1)
-    assert said["exception_type"] == "WorkflowAlreadyStarted"
+    payload = await scene.payload(parent.run_id, -1)
+    assert payload["exception_type"] == "WorkflowAlreadyStarted"
     await scene.decide(DONE)
 
 
@@ -231,13 +231,13 @@ async def test_a_child_is_not_started_under_the_id_of_an_activity(scene: Scene):
     assert (await scene.types(parent.run_id))[-1] == "ChildRunFailed"
 
 
-async def test_a_child_with_an_impossible_id_fails_and_its_parent_goes_on(scene: Scene):
+async def test_a_child_with_an_impossible_id_fails_and_its_parent_continues(scene: Scene):
     parent = await scene.start()
     await scene.decide(StartChild("Ship", None, NOTHING, problem="workflow_id: U+0009 is not allowed"))
-    said = await scene.payload(parent.run_id, -1)
+    payload = await scene.payload(parent.run_id, -1)
     assert (await scene.types(parent.run_id))[-1] == "ChildRunFailed"
-    assert said["exception_type"] == "InvalidWorkflowId"
-    assert "U+0009 is not allowed" in said["message"]
+    assert payload["exception_type"] == "InvalidWorkflowId"
+    assert "U+0009 is not allowed" in payload["message"]
     assert scene.run(parent.run_id).open_children == 0
     await scene.decide(DONE)
     assert len(scene.tables.instances) == 1
@@ -261,8 +261,8 @@ async def test_what_is_meant_for_a_child_does_not_reach_another_workflow_that_ha
         await scene.complete(task, structs.replace(command, children_only=children_only), concurrent=True)
         while await pending_outbox(scene.ctx).sweep():
             pass
-        said = await scene.types(parent.run_id)
-        assert said[-1] == ("ExternalRequestFailed" if children_only else "ExternalRequestDelivered")
+        payload = await scene.types(parent.run_id)
+        assert payload[-1] == ("ExternalRequestFailed" if children_only else "ExternalRequestDelivered")
         touched = "SignalReceived" in await scene.types(other.run_id) or not scene.run(other.run_id).is_open
         buffered = scene.run(other.run_id).buffered > 0
         assert (touched or buffered) is not children_only
@@ -272,7 +272,7 @@ async def test_what_is_meant_for_a_child_does_not_reach_another_workflow_that_ha
 # ── Streams of messages ─────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_positions_of_messages_go_on_and_a_new_start_reads_what_comes_next(scene: Scene):
+async def test_positions_of_messages_continue_and_a_new_start_reads_what_comes_next(scene: Scene):
     async def message(message_id: str) -> int:
         sending = OutgoingMessage(Address("default", "order-1"), "orders", message_id, NOTHING)
         return (await messages.send(scene.ctx, sending)).position
@@ -284,5 +284,5 @@ async def test_positions_of_messages_go_on_and_a_new_start_reads_what_comes_next
     again = await scene.start(**REUSING)
     assert [await message("m3"), await message("m2")] == [3, 2]
     assert (await scene.types(again.run_id))[:2] == ["WorkflowStarted", "SignalReceived"]
-    said = await scene.payload(again.run_id, 1)
-    assert said["through_position"] == 2
+    payload = await scene.payload(again.run_id, 1)
+    assert payload["through_position"] == 2

@@ -1,4 +1,4 @@
-"""A lease that outlived its run, however that came about: it counts for nothing and ends quietly."""
+"""Leases that outlive their run: they are not honoured and end quietly."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.model import RunStatus, TaskState
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.activities import activity_reports
 from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
-from penstock.engine.matching.claim import Leased
 from penstock.engine.workflows import workflow_reports
 from penstock.errors import LeaseLost, Reason
 from tests.engine.support.scene import ACTIVITY, DONE, WORKFLOW, Scene, charge, of
 
 
 async def a_leased_task(scene: Scene) -> Leased:
-    """A workflow task in a worker's hands, of a run that is completed all the same."""
+    """A leased workflow task of a run that is completed anyway."""
     run = await scene.start()
     leased = await scene.take(WORKFLOW)
     close(scene, leased)
@@ -32,7 +32,7 @@ async def a_leased_activity(scene: Scene) -> Leased:
 
 
 def close(scene: Scene, leased: Leased) -> None:
-    """Close the run and leave the lease, as no use case does."""
+    """Close the run and leave the lease, which no operation does."""
     run = scene.run(leased.run.run_id)
     scene.tables.runs[run.run_id] = replace(
         run, status=RunStatus.COMPLETED, closed_reason="completed", closed_at_ms=scene.clock.now_ms()
@@ -50,7 +50,7 @@ async def test_a_report_on_a_leased_task_of_a_closed_run_is_refused_and_ends_not
 
 async def test_a_failure_and_a_heartbeat_of_a_leased_task_of_a_closed_run_are_refused_alike(scene: Scene):
     leased = await a_leased_task(scene)
-    for report in (scene.fail(leased), scene.beat(leased)):
+    for report in (scene.fail(leased), scene.heartbeat_workflow_task(leased)):
         with pytest.raises(LeaseLost) as refused:
             await report
         assert refused.value.reason is Reason.RUN_ALREADY_CLOSED

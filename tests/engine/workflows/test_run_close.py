@@ -1,4 +1,4 @@
-"""Ending a run from outside: what was open around it ends with it."""
+"""Ending a run from outside: everything open in it ends with it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.support.builders import NOW_MS
 
 
 @pytest.mark.parametrize(
-    ("end", "status", "asked", "told"),
+    ("end", "status", "asked", "closing_event"),
     [
         (EndMode.CANCEL, RunStatus.CANCELLED, "CancelRequested", "WorkflowCancelled"),
         (EndMode.TERMINATE, RunStatus.TERMINATED, "TerminateRequested", "WorkflowTerminated"),
     ],
 )
 async def test_ending_a_run_closes_it_at_once_with_all_that_is_open(
-    scene: Scene, end: EndMode, status: RunStatus, asked: str, told: str
+    scene: Scene, end: EndMode, status: RunStatus, asked: str, closing_event: str
 ):
     run = await scene.start()
     await scene.decide(charge(), charge(), StartTimer(5))
@@ -38,7 +38,7 @@ async def test_ending_a_run_closes_it_at_once_with_all_that_is_open(
         "ActivityCancelled",
         "ActivityCancelled",
         "TimerCancelled",
-        told,
+        closing_event,
     ]
     assert (await scene.payload(run.run_id, -1))["reason"] == "no longer needed"
     assert scene.live(run.run_id) == []
@@ -46,11 +46,11 @@ async def test_ending_a_run_closes_it_at_once_with_all_that_is_open(
     assert {activity.status for activity in scene.tables.activities.values()} == {ActivityStatus.CANCELLED}
     assert {timer.state for timer in scene.tables.timers.values()} == {TimerState.CANCELLED}
     assert (ended.open_activities, ended.open_timers) == (0, 0)
-    await scene.later(10_000)
-    assert (await scene.types(run.run_id))[-1] == told
+    await scene.advance(10_000)
+    assert (await scene.types(run.run_id))[-1] == closing_event
 
 
-async def test_a_reason_is_always_told(scene: Scene):
+async def test_a_reason_is_always_recorded(scene: Scene):
     run = await scene.start()
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)
     assert (await scene.payload(run.run_id, -1))["reason"] == "cancel requested"
@@ -67,12 +67,12 @@ async def test_a_worker_that_decides_for_a_cancelled_run_is_refused(scene: Scene
     assert scene.run(leased.run.run_id).status is RunStatus.CANCELLED
 
 
-async def test_work_that_rests_is_cancelled_too(scene: Scene):
+async def test_work_in_backoff_is_cancelled_too(scene: Scene):
     run = await scene.start()
     await scene.decide(charge(tries(3, 5)))
-    await scene.break_off(await scene.take(ACTIVITY))
+    await scene.fail_activity(await scene.take(ACTIVITY))
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.TERMINATE, None)
-    await scene.later(60_000)
+    await scene.advance(60_000)
     assert await scene.claim(ACTIVITY) is None
     assert scene.live(run.run_id) == []
 

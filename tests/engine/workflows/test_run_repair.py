@@ -1,4 +1,4 @@
-"""Repairing: what should run and does not is put in line again."""
+"""Repair: work that should run and does not is requeued."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.model import Run, RunId, TaskState
+from penstock.core.waits import ConditionWait, Waits
 from penstock.engine.runs.address import Address
 from penstock.engine.runs.history_writer import is_stranded
 from penstock.engine.workflows import run_repair
@@ -26,7 +27,7 @@ async def repaired(scene: Scene, address: Address = ORDER) -> RepairOutcome:
 
 
 async def lose_the_task(scene: Scene, run: Run) -> None:
-    """As a hand in the database would."""
+    """As a manual change to the database would."""
 
     async def operation(tx: Tx) -> None:
         for task in await tx.tasks.lock_live_of(run.run_id):
@@ -35,7 +36,7 @@ async def lose_the_task(scene: Scene, run: Run) -> None:
     await scene.ctx.store.transact(operation, key=run.run_id)
 
 
-async def test_a_run_that_waits_in_line_needs_no_repair() -> None:
+async def test_a_run_that_is_queued_needs_no_repair() -> None:
     scene = a_scene()
     await scene.start()
     assert await repaired(scene) is RepairOutcome.NOT_NEEDED
@@ -50,7 +51,7 @@ async def test_a_run_whose_workflow_task_is_missing_gets_one() -> None:
     assert not scene.run(run.run_id).is_open
 
 
-async def test_a_task_that_rests_after_a_failure_is_ready_at_once() -> None:
+async def test_a_task_in_backoff_after_a_failure_is_ready_at_once() -> None:
     scene = a_scene()
     await scene.start()
     await scene.fail(await scene.take(WORKFLOW))
@@ -94,7 +95,7 @@ async def test_a_closed_run_cannot_be_repaired_nor_one_that_is_not_there() -> No
         ({"open_activities": 1}, False),
         ({"open_timers": 1}, False),
         ({"open_children": 1}, False),
-        ({"waits": '{"condition":{"id":"c1","step":1}}'}, False),
+        ({"waits": Waits(condition=ConditionWait("c1", 1))}, False),
         ({"open_activities": 1, "owed": 1}, True),
         ({"open_activities": 1, "open_updates": 1}, True),
     ],

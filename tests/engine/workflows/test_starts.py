@@ -27,25 +27,25 @@ async def test_a_start_records_the_run_its_first_event_and_its_first_task_togeth
     assert (task.level, task.key) == (1, "tenant")
     [event] = await scene.events(run.run_id)
     assert event.type == "WorkflowStarted"
-    said = await scene.payload(run.run_id, 0)
-    assert (said["workflow_id"], said["workflow_run_id"], said["business_key"]) == (
+    payload = await scene.payload(run.run_id, 0)
+    assert (payload["workflow_id"], payload["workflow_run_id"], payload["business_key"]) == (
         "order-1",
         run.run_id,
         "b-7",
     )
 
 
-async def test_a_history_says_whose_work_it_is_and_how_urgent_where_that_is_not_the_usual(scene: Scene):
+async def test_a_history_records_whose_work_it_is_and_how_urgent_where_that_is_not_the_usual(scene: Scene):
     named = ("priority", "fairness_key", "fairness_weight")
     usual = await scene.start("order-1")
-    said = await scene.payload(usual.run_id, 0)
-    assert not said.keys() & set(named)
+    payload = await scene.payload(usual.run_id, 0)
+    assert not payload.keys() & set(named)
     urgent = await scene.start("order-2", priority=TaskPriority(1, "tenant", 2500))
-    said = await scene.payload(urgent.run_id, 0)
-    assert [said[name] for name in named] == [1, "tenant", 2.5]
+    payload = await scene.payload(urgent.run_id, 0)
+    assert [payload[name] for name in named] == [1, "tenant", 2.5]
 
 
-async def test_tasks_say_the_weight_of_their_work(scene: Scene):
+async def test_tasks_carry_the_weight_of_their_work(scene: Scene):
     await scene.start(priority=TaskPriority(3, "tenant", 2500))
     leased = await scene.take(WORKFLOW)
     assert workflow_task(leased.task, leased.run, leased.events)["fairness_weight"] == 2.5
@@ -53,15 +53,15 @@ async def test_tasks_say_the_weight_of_their_work(scene: Scene):
     await scene.complete(
         leased, charge(), own, replace(charge(), priority=PriorityOverride(weight_milli=2500))
     )
-    told = {}
+    reported = {}
     for _ in range(3):
         task = await scene.take(ACTIVITY)
         assert task.activity is not None
-        told[task.activity.step] = activity_task(task.task, task.run, task.activity)["fairness_weight"]
-    assert told == {1: 2.5, 2: 0.5, 3: 2.5}
+        reported[task.activity.step] = activity_task(task.task, task.run, task.activity)["fairness_weight"]
+    assert reported == {1: 2.5, 2: 0.5, 3: 2.5}
 
 
-async def test_a_standalone_activity_says_its_weight(scene: Scene):
+async def test_a_standalone_activity_carries_its_weight(scene: Scene):
     await scene.start_activity(priority=TaskPriority(3, "tenant", 4000))
     task = await scene.take(ACTIVITY)
     assert task.activity is not None

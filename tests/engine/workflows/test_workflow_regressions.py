@@ -1,4 +1,4 @@
-"""Defects that a review found, each as a sentence that was false once."""
+"""Regression tests for defects found in a review of workflows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.history import waits
 from penstock.core.history.commands import (
     CancelSelectionOperation,
     Command,
@@ -23,20 +22,20 @@ from penstock.core.history.commands import (
 )
 from penstock.core.history.decide import advance
 from penstock.core.history.structural_limits import StructuralLimits
-from penstock.core.history.waits import ConditionWait, Waits
 from penstock.core.model import Blob, ChildRun, OutboxKind, RunId, RunStatus, TimerId, TimerState
 from penstock.core.payload_codec import encode
+from penstock.core.scheduling.polls import Leased
+from penstock.core.waits import ConditionWait, Waits
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import BATCH, Sweeper
 from penstock.engine.maintenance.sweepers.pending_outbox import pending_outbox
-from penstock.engine.matching.claim import Leased
 from penstock.engine.messaging import signals, updates
 from penstock.engine.messaging.signals import Signal
 from penstock.engine.messaging.updates import UpdateSubmission
 from penstock.engine.operations.batch_operations import BatchAction, BatchJob, run_batch
 from penstock.engine.runs.address import Address
 from penstock.engine.runs.history_writer import UNHANDLED_SIGNAL_RETRIES_MAX
-from penstock.engine.visibility.run_search import RunFilter
+from penstock.engine.visibility.run_search import RunCriteria
 from penstock.engine.workflows import outbox_relay, starts, timers, workflow_reports
 from penstock.engine.workflows.run_close import EndMode, end_run
 from penstock.engine.workflows.workflow_reports import WAITING_FOR_HISTORY
@@ -76,12 +75,12 @@ async def update(scene: Scene) -> str:
     return (await updates.accept(scene.ctx, asked, asyncio.Event())).update.update_id
 
 
-async def deliver_letters(scene: Scene) -> None:
-    for message_id in list(scene.tables.letters):
+async def relay_outbox(scene: Scene) -> None:
+    for message_id in list(scene.tables.outbox):
         await outbox_relay.deliver(scene.ctx, message_id)
 
 
-async def test_a_child_that_is_given_up_by_the_task_that_ends_its_parent_ends_too(scene: Scene):
+async def test_a_child_that_is_cancelled_by_the_task_that_ends_its_parent_ends_too(scene: Scene):
     ends: tuple[Command, ...] = (DONE, ContinueAsNew(NOTHING))
     for number, end in enumerate(ends):
         run = await scene.start(f"order-{number}")
@@ -91,15 +90,15 @@ async def test_a_child_that_is_given_up_by_the_task_that_ends_its_parent_ends_to
         )
         await scene.decide(*race)
         (child,) = await children_of(scene, run.run_id)
-        await scene.later(1_000)
+        await scene.advance(1_000)
         await timers.fire(scene.ctx, f"{run.run_id}-t2")
         await scene.decide(CancelSelectionOperation("select-calls:1:2", 0, {"member_index": 0}), end)
-        await deliver_letters(scene)
+        await relay_outbox(scene)
         assert scene.tables.runs[child.run_id].status is RunStatus.CANCELLED
 
 
 async def test_after_the_timeout_of_a_condition_the_code_looks_before_an_update_is_applied(scene: Scene):
-    """Whichever way the task ends during which both came."""
+    """However the task ends during which both arrived."""
     for number, way in enumerate(("looked", "failed")):
         run = await scene.start(f"order-{number}")
         await scene.decide(OpenConditionWait("paid", "f00d", 5))
@@ -107,10 +106,10 @@ async def test_after_the_timeout_of_a_condition_the_code_looks_before_an_update_
         leased = await scene.take(WORKFLOW)
         asked = UpdateSubmission(Address("default", run.workflow_id), "approve", NOTHING)
         await updates.accept(scene.ctx, asked, asyncio.Event())
-        await scene.later(5_000)
+        await scene.advance(5_000)
         await timers.fire(scene.ctx, f"{run.run_id}-t1")
         await scene.fail(leased, "nothing", WAITING_FOR_HISTORY if way == "looked" else "Broken")
-        await scene.later(2_000)
+        await scene.advance(2_000)
         assert (await scene.types(run.run_id))[-1] == "TimerFired"
         plain = await scene.take(WORKFLOW)
         assert plain.task.update_id is None
@@ -124,10 +123,10 @@ async def test_an_updates_task_that_fails_after_the_timeout_makes_way_for_a_plai
     await update(scene)
     leased = await scene.take(WORKFLOW)
     assert leased.task.update_id is not None
-    await scene.later(5_000)
+    await scene.advance(5_000)
     await timers.fire(scene.ctx, f"{run.run_id}-t1")
     await scene.fail(leased, "broken", "Broken")
-    await scene.later(2_000)
+    await scene.advance(2_000)
     assert (await scene.take(WORKFLOW)).task.update_id is None
 
 
@@ -160,16 +159,16 @@ def test_a_run_from_before_whose_code_selects_is_not_taken_to_have_sent_its_grou
         "parallel_group_index": 0,
     }
     command = ScheduleActivity("Charge", None, Blob("AA=="), extra={**entry, "parallel_group_path": [entry]})
-    old = waits.text(Waits(old=True, selected=True))
+    old = Waits(old=True, selected=True)
     run = a_run(last_step=6, last_task=9, open_timers=1, waits=old)
     step = advance(run, [command], StructuralLimits(10, 10, 10_000), NOW_MS)
     assert [event.payload["sequence"] for event in step.events] == [7]
 
 
 def test_a_run_from_before_forgets_that_when_nothing_is_open():
-    run = replace(a_run(last_step=6, last_task=9), waits=waits.text(Waits(old=True)))
+    run = replace(a_run(last_step=6, last_task=9), waits=Waits(old=True))
     step = advance(run, [StartTimer(1)], StructuralLimits(10, 10, 10_000), NOW_MS)
-    assert not waits.parse(step.run.waits).old
+    assert not step.run.waits.old
 
 
 async def test_signals_that_the_code_has_looked_at_no_longer_count_as_unseen(scene: Scene):
@@ -207,28 +206,28 @@ async def test_a_timer_that_is_open_though_its_run_is_closed_is_cancelled_and_to
     assert await scene.types(run.run_id) == before
 
 
-async def test_what_cannot_be_mended_is_stepped_over_and_does_not_hold_up_the_rest(scene: Scene):
+async def test_items_that_fail_are_skipped_and_do_not_block_the_others(scene: Scene):
     mended: set[int] = set()
     tried: list[int] = []
 
     async def find(ctx: EngineContext, limit: int) -> Sequence[int]:
         return [each for each in range(3 * BATCH) if each not in mended][:limit]
 
-    async def mend(ctx: EngineContext, each: int) -> bool:
+    async def handle(ctx: EngineContext, each: int) -> bool:
         tried.append(each)
         if each < BATCH:
             raise RuntimeError("poison")
         mended.add(each)
         return True
 
-    sweeper = Sweeper("poisoned", scene.ctx, find, mend)
+    sweeper = Sweeper("poisoned", scene.ctx, find, handle)
     while await sweeper.sweep():
         pass
     assert mended == set(range(BATCH, 3 * BATCH))
     assert len(tried) == 3 * BATCH
 
 
-async def test_a_run_that_would_end_over_a_signal_hears_it_first(scene: Scene):
+async def test_a_run_that_would_close_with_an_unhandled_signal_handles_it_first(scene: Scene):
     run = await scene.start()
     leased = await scene.take(WORKFLOW)
     await signals.send(scene.ctx, Signal(HERE, "poke", NOTHING))
@@ -266,7 +265,7 @@ async def test_signals_without_a_pause_do_not_keep_a_run_open_for_ever(scene: Sc
 
 
 async def about_to_end(scene: Scene) -> Leased:
-    """The task in which a run ends that heard signals first as often as it must."""
+    """The last task of a run whose completion was rejected for signals as often as allowed."""
     for _ in range(UNHANDLED_SIGNAL_RETRIES_MAX):
         leased = await scene.take(WORKFLOW)
         await signals.send(scene.ctx, Signal(HERE, "poke", NOTHING))
@@ -284,20 +283,20 @@ async def test_a_signal_is_taken_again_when_the_run_does_not_end_or_its_task_is_
         "nobody looks, so it is heard by whoever does"
     )
     await scene.decide(StartTimer(600))
-    await scene.later(600_000)
+    await scene.advance(600_000)
     leased = await scene.take(WORKFLOW)
     await signals.send(scene.ctx, Signal(HERE, "poke", NOTHING))
     with pytest.raises(LeaseLost):
         await scene.complete(leased, DONE)
-    heard = (await scene.types(run.run_id)).count("SignalReceived")
-    assert heard == UNHANDLED_SIGNAL_RETRIES_MAX + 2
+    received = (await scene.types(run.run_id)).count("SignalReceived")
+    assert received == UNHANDLED_SIGNAL_RETRIES_MAX + 2
 
 
 async def test_a_run_that_failed_often_still_takes_signals_while_its_code_looks(scene: Scene):
     await scene.start()
     for _ in range(UNHANDLED_SIGNAL_RETRIES_MAX + 5):
         await scene.fail(await scene.take(WORKFLOW))
-        await scene.later(600_000)
+        await scene.advance(600_000)
     leased = await scene.take(WORKFLOW)
     await signals.send(scene.ctx, Signal(HERE, "poke", NOTHING))
     with pytest.raises(LeaseLost):
@@ -313,11 +312,11 @@ async def test_what_another_run_tells_a_run_that_is_about_to_end_waits(scene: Sc
     await scene.complete(sender, poke, concurrent=True)
     sweeper = pending_outbox(scene.ctx)
     await sweeper.sweep()
-    [letter] = scene.tables.letters.values()
-    assert letter.kind is OutboxKind.EXTERNAL_SIGNAL
+    [message] = scene.tables.outbox.values()
+    assert message.kind is OutboxKind.EXTERNAL_SIGNAL
     await scene.complete(leased, DONE)
-    await outbox_relay.deliver(scene.ctx, letter.message_id)
-    [answer] = scene.tables.letters.values()
+    await outbox_relay.deliver(scene.ctx, message.message_id)
+    [answer] = scene.tables.outbox.values()
     assert json.loads(answer.payload)["payload"]["exception_type"] == "WorkflowClosed"
 
 
@@ -325,7 +324,7 @@ async def test_a_batch_of_signals_tells_of_a_run_that_is_about_to_end_and_reache
     await scene.start()
     await about_to_end(scene)
     await scene.start("order-2")
-    batch = BatchJob(BatchAction.SIGNAL, RunFilter("default"), "batch-1", None, "poke", NOTHING)
+    batch = BatchJob(BatchAction.SIGNAL, RunCriteria("default"), "batch-1", None, "poke", NOTHING)
     outcome = await run_batch(scene.ctx, batch, None, 10)
     assert (outcome.acted, [each.error.reason for each in outcome.failures]) == (1, [Reason.RUN_IS_ENDING])
 
@@ -353,11 +352,11 @@ async def test_what_was_sent_to_a_run_by_name_is_acknowledged_again_after_it_con
 
 def test_giving_up_again_what_has_ended_does_not_open_a_wait_anew():
     open_wait = ConditionWait("r1-w1", 1, "paid", "f00d")
-    run = a_run(last_step=1, waits=waits.text(Waits(condition=open_wait)))
+    run = a_run(last_step=1, waits=Waits(condition=open_wait))
     again = CancelSelectionOperation("select-calls:1:2", 0, {"member_index": 0})
     step = advance(run, [again, OpenConditionWait("paid", "f00d")], StructuralLimits(10, 10, 10_000), NOW_MS)
     assert step.events == ()
-    assert waits.parse(step.run.waits).condition == open_wait
+    assert step.run.waits.condition == open_wait
 
 
 async def test_an_update_that_the_code_does_not_know_or_with_arguments_that_do_not_fit_is_refused(
@@ -365,8 +364,8 @@ async def test_an_update_that_the_code_does_not_know_or_with_arguments_that_do_n
 ):
     entry = {"name": "approve", "parameters": [{"name": "by", "type": "string", "required": True}]}
     contract = {"signals": [], "queries": [], "updates": ["approve"], "update_contracts": [entry]}
-    said = {"workflow_command_contracts": {"Order": contract}}
-    await scene.register(advertised=said)
+    payload = {"workflow_command_contracts": {"Order": contract}}
+    await scene.register(advertised=payload)
     await scene.start(workflow_type="Order")
     for asked, reason in (
         (UpdateSubmission(HERE, "refuse", encode(["Ada"])), Reason.UNKNOWN_UPDATE),

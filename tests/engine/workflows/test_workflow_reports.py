@@ -1,4 +1,4 @@
-"""Workflow tasks: what their completion brings about, what waits meanwhile, and what a failure costs."""
+"""Workflow tasks: the effects of completions, buffered events, and failures."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from msgspec.structs import replace
 from penstock.core.history.commands import CompleteWorkflow, FailWorkflow, ScheduleActivity, StartTimer
 from penstock.core.model import ActivityStatus, Blob, RunStatus, TaskId, TaskState, TimerState
 from penstock.core.scheduling.leases import HANDED_BACK, Report
-from penstock.engine.matching.claim import Leased
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.workflows import workflow_reports
 from penstock.engine.workflows.workflow_reports import WAITING_FOR_HISTORY
 from penstock.errors import Conflict, InvalidInput, LeaseLost, NotFound, PenstockError, Reason
+from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, DONE, WORKFLOW, Scene, a_scene, charge, of, tries
 from tests.support.builders import NOW_MS
 
@@ -47,7 +48,7 @@ async def test_the_events_of_a_task_name_the_task(scene: Scene):
     assert [event.task_id for event in await scene.events(leased.run.run_id)] == [None, leased.task.task_id]
 
 
-async def test_a_run_goes_on_when_its_activity_ends_and_closes_with_its_output(scene: Scene):
+async def test_a_run_continues_when_its_activity_ends_and_closes_with_its_output(scene: Scene):
     leased = await a_lease(scene)
     run_id = leased.run.run_id
     await scene.complete(leased, charge())
@@ -68,10 +69,10 @@ async def test_a_timer_fires_once_and_wakes_the_run(scene: Scene):
     leased = await a_lease(scene)
     run_id = leased.run.run_id
     await scene.complete(leased, StartTimer(60))
-    await scene.later(59_999)
+    await scene.advance(59_999)
     assert scene.live(run_id) == []
-    await scene.later(1)
-    await scene.later(60_000)
+    await scene.advance(1)
+    await scene.advance(60_000)
     assert await scene.types(run_id) == ["WorkflowStarted", "TimerScheduled", "TimerFired"]
     fired = await scene.payload(run_id, -1)
     assert (fired["timer_id"], fired["sequence"], fired["delay_seconds"]) == (f"{run_id}-t1", 1, 60)
@@ -82,7 +83,7 @@ async def test_a_timer_fires_once_and_wakes_the_run(scene: Scene):
 async def test_a_timer_without_delay_fires_at_once(scene: Scene):
     leased = await a_lease(scene)
     await scene.complete(leased, StartTimer(0))
-    await scene.later(0)
+    await scene.advance(0)
     assert (await scene.types(leased.run.run_id))[-1] == "TimerFired"
 
 
@@ -105,7 +106,7 @@ async def test_what_was_open_around_a_run_ends_with_it(scene: Scene):
     assert scene.tables.timers[f"{run_id}-t3"].state is TimerState.CANCELLED
     run = scene.run(run_id)
     assert (run.open_activities, run.open_timers) == (0, 0)
-    await scene.later(60_000)
+    await scene.advance(60_000)
     assert (await scene.types(run_id))[-1] == "WorkflowCompleted"
     with pytest.raises(LeaseLost) as refused:
         await scene.finish(running)
@@ -116,7 +117,7 @@ async def test_steps_asked_for_together_with_the_end_are_recorded_and_never_run(
     leased = await a_lease(scene)
     receipt = await scene.complete(leased, charge(), StartTimer(0), DONE)
     assert receipt.created == ()
-    await scene.later(1_000)
+    await scene.advance(1_000)
     assert scene.live(leased.run.run_id) == []
     assert (await scene.types(leased.run.run_id))[-1] == "WorkflowCompleted"
     assert scene.tables.activities == {}
@@ -208,7 +209,7 @@ async def test_a_task_that_never_was_is_not_found(scene: Scene, name: str):
     leased = await a_lease(scene)
     await scene.complete(leased, charge())
     with pytest.raises(NotFound):
-        await workflow_reports.complete(scene.ctx, "default", TaskId(name), of(leased), [DONE])
+        await direct.complete_workflow_task(scene.ctx, "default", TaskId(name), of(leased), [DONE])
 
 
 async def test_an_activity_task_takes_no_workflow_report(scene: Scene):
@@ -235,7 +236,7 @@ async def test_events_from_outside_wait_while_a_workflow_task_is_leased_and_foll
     deciding, second, third = await busy_run(scene)
     run_id = deciding.run.run_id
     await scene.finish(third, "Aw==")
-    await scene.later(1_000)
+    await scene.advance(1_000)
     await scene.finish(second, "Ag==")
     assert len(await scene.types(run_id)) == deciding.run.last_sequence
     assert scene.run(run_id).buffered == 3
@@ -246,15 +247,15 @@ async def test_events_from_outside_wait_while_a_workflow_task_is_leased_and_foll
         "TimerFired",
         "ActivityCompleted",
     ]
-    told = [(await scene.payload(run_id, place))["sequence"] for place in (-4, -3, -2, -1)]
-    assert told == [5, 3, 4, 2], "in order of arrival"
+    reported = [(await scene.payload(run_id, place))["sequence"] for place in (-4, -3, -2, -1)]
+    assert reported == [5, 3, 4, 2], "in order of arrival"
     run = scene.run(run_id)
     assert run.buffered == 0
     [task] = [task for task in scene.live(run_id) if task.kind is WORKFLOW]
     assert receipt.created == (f"{run_id}-6", task.task_id)
 
 
-async def test_nobody_is_woken_when_nothing_waited(scene: Scene):
+async def test_the_code_is_not_woken_when_nothing_waited(scene: Scene):
     deciding, *_ = await busy_run(scene)
     receipt = await scene.complete(deciding, charge())
     assert [task for task in scene.live(deciding.run.run_id) if task.kind is WORKFLOW] == []
@@ -275,7 +276,7 @@ async def test_what_waited_follows_a_failure_and_is_there_for_the_next_attempt(s
     await scene.finish(second)
     await scene.fail(deciding)
     assert (await scene.types(deciding.run.run_id))[-1] == "ActivityCompleted"
-    await scene.later(1_000)
+    await scene.advance(1_000)
     again = await scene.take(WORKFLOW)
     assert again.task.task_id == deciding.task.task_id
     assert again.events[-1].type == "TimerFired"
@@ -286,13 +287,13 @@ async def test_a_run_has_one_workflow_task_however_much_happens(scene: Scene):
     await scene.decide(*[charge()] * 5, StartTimer(1))
     for _ in range(5):
         await scene.finish(await scene.take(ACTIVITY))
-    await scene.later(1_000)
+    await scene.advance(1_000)
     assert len([task for task in scene.live(run.run_id) if task.kind is WORKFLOW]) == 1
     leased = await scene.take(WORKFLOW)
     assert len(leased.events) == leased.run.last_sequence == 13
 
 
-async def test_a_resting_workflow_task_is_not_doubled_by_what_happens(scene: Scene):
+async def test_a_workflow_task_in_backoff_is_not_doubled_by_what_happens(scene: Scene):
     deciding, second, third = await busy_run(scene)
     await scene.fail(deciding)
     await scene.finish(second)
@@ -301,21 +302,21 @@ async def test_a_resting_workflow_task_is_not_doubled_by_what_happens(scene: Sce
     assert [task.state for task in workflow_tasks] == [TaskState.DELAYED]
 
 
-async def test_a_retry_of_an_activity_tells_the_code_nothing_and_wakes_nobody(scene: Scene):
+async def test_a_retry_of_an_activity_is_not_shown_to_the_code_and_does_not_wake_it(scene: Scene):
     run = await scene.start()
     await scene.decide(charge(tries(2, 5)))
-    await scene.break_off(await scene.take(ACTIVITY))
+    await scene.fail_activity(await scene.take(ACTIVITY))
     assert (await scene.types(run.run_id))[-1] == "ActivityRetryScheduled"
     assert [task.kind for task in scene.live(run.run_id)] == [ACTIVITY]
 
 
-async def test_a_retry_that_waited_wakes_nobody_either(scene: Scene):
+async def test_a_retry_that_waited_does_not_wake_the_code_either(scene: Scene):
     run = await scene.start()
     await scene.decide(charge(), charge(tries(2, 5)))
     first, second = await scene.take(ACTIVITY), await scene.take(ACTIVITY)
     await scene.finish(first)
     deciding = await scene.take(WORKFLOW)
-    await scene.break_off(second)
+    await scene.fail_activity(second)
     receipt = await scene.complete(deciding, StartTimer(60))
     assert (await scene.types(run.run_id))[-2:] == ["TimerScheduled", "ActivityRetryScheduled"]
     assert receipt.created == ()
@@ -335,7 +336,7 @@ async def test_a_group_wakes_the_run_when_its_last_member_has_ended(scene: Scene
     await scene.decide(*(grouped(index, 3) for index in range(3)))
     members = [await scene.take(ACTIVITY) for _ in range(3)]
     await scene.finish(members[2])
-    await scene.break_off(members[0])
+    await scene.fail_activity(members[0])
     assert [task.kind for task in scene.live(run.run_id)] == [ACTIVITY]
     await scene.finish(members[1])
     assert [task.kind for task in scene.live(run.run_id)] == [WORKFLOW]
@@ -346,7 +347,7 @@ async def test_a_group_whose_last_members_ended_while_the_code_looked_wakes_it_a
     await scene.decide(*(grouped(index, 3) for index in range(3)), StartTimer(1))
     members = [await scene.take(ACTIVITY) for _ in range(3)]
     await scene.finish(members[0])
-    await scene.later(1_000)
+    await scene.advance(1_000)
     looking = await scene.take(WORKFLOW)
     await scene.finish(members[2])
     await scene.finish(members[1])
@@ -359,7 +360,7 @@ async def test_a_group_whose_last_members_ended_while_the_code_looked_wakes_it_a
 # ── Failure ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_failed_workflow_task_rests_longer_each_time_and_the_run_stays_open(scene: Scene):
+async def test_a_failed_workflow_task_backs_off_longer_each_time_and_the_run_stays_open(scene: Scene):
     run = await scene.start()
     for failures, rest_ms in ((1, 1_000), (2, 2_000), (3, 4_000)):
         leased = await scene.take(WORKFLOW)
@@ -370,9 +371,9 @@ async def test_a_failed_workflow_task_rests_longer_each_time_and_the_run_stays_o
         stored = scene.run(run.run_id)
         assert (stored.task_failures, stored.task_error) == (failures, "NonDeterminism: unknown step")
         assert stored.is_open
-        await scene.later(rest_ms - 1)
+        await scene.advance(rest_ms - 1)
         assert await scene.claim(WORKFLOW) is None
-        await scene.later(1)
+        await scene.advance(1)
     await scene.decide(charge())
     assert (scene.run(run.run_id).task_failures, scene.run(run.run_id).task_error) == (0, None)
     assert "WorkflowFailed" not in await scene.types(run.run_id)
@@ -418,7 +419,7 @@ async def test_a_heartbeat_renews_the_lease(scene: Scene):
     leased = await a_lease(scene)
     lease_ms = scene.ctx.settings.leases.workflow_lease_ms
     scene.clock.advance(lease_ms - 1)
-    receipt = await scene.beat(leased)
+    receipt = await scene.heartbeat_workflow_task(leased)
     assert receipt.task.lease_expires_at_ms == scene.clock.now_ms() + lease_ms
     scene.clock.advance(lease_ms - 1)
     await scene.complete(leased, DONE)
@@ -428,7 +429,7 @@ async def test_a_lapsed_lease_is_never_brought_back(scene: Scene):
     leased = await a_lease(scene)
     scene.clock.set(leased.task.lease_expires_at_ms or 0)
     with pytest.raises(LeaseLost) as refused:
-        await scene.beat(leased)
+        await scene.heartbeat_workflow_task(leased)
     assert refused.value.reason is Reason.LEASE_EXPIRED
     assert scene.task(leased.task.task_id) == leased.task
 
@@ -488,12 +489,12 @@ async def test_a_workflow_task_that_a_worker_gives_back_waits_again_with_what_ca
     leased = await scene.take(WORKFLOW)
     await scene.finish(second)
     report = of(leased, HANDED_BACK)
-    receipt = await workflow_reports.hand_back(scene.ctx, "default", leased.task.task_id, report)
+    receipt = await direct.hand_back_workflow_task(scene.ctx, "default", leased.task.task_id, report)
     assert (receipt.outcome, receipt.task.state) == (HANDED_BACK, TaskState.READY)
     assert (scene.run(run.run_id).task_failures, scene.run(run.run_id).buffered) == (0, 0)
     again = await scene.take(WORKFLOW, "w2")
     assert len(again.events) == again.run.last_sequence
-    repeated = await workflow_reports.hand_back(scene.ctx, "default", leased.task.task_id, report)
+    repeated = await direct.hand_back_workflow_task(scene.ctx, "default", leased.task.task_id, report)
     assert repeated.repeated
     with pytest.raises(Conflict):
         await scene.complete(leased, DONE)

@@ -1,0 +1,1 @@
+"""Rows of the fault catalogue and of the fault table."""

@@ -1,4 +1,4 @@
-"""Rows F57 to F69 of the fault catalogue: reports that come twice, late, forged or at once; polls and queries."""
+"""Rows F57 to F69 of the fault catalogue: repeated, late, forged and concurrent reports; polls and queries."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 from penstock.core.model import Activity, ActivityStatus, RunStatus
+from penstock.core.scheduling.polls import Leased
 from penstock.engine.activities import activity_reports
 from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
-from penstock.engine.matching.claim import Leased
 from penstock.engine.workflows import run_close
 from penstock.engine.workflows.run_close import EndMode
 from penstock.errors import PenstockError
 from tests.acceptance.cluster import Cluster, Hand, Json, Reply, until
 from tests.engine.support.scene import ACTIVITY, Scene, a_poll, a_scene, charge
 from tests.faults.catalogue import apart, clusters, said
+from tests.support.claims import leased_of
 from tests.support.servers import Server
 
 pytestmark = pytest.mark.faults
@@ -118,12 +119,12 @@ async def test_f60_a_heartbeat_at_the_end_of_the_lease_never_brings_it_back(beyo
     ends_at_ms = leased.task.lease_expires_at_ms
     assert ends_at_ms is not None
     scene.clock.advance(ends_at_ms - scene.clock.now_ms() - 1)
-    assert (await scene.breathe(leased)).recorded
+    assert (await scene.heartbeat(leased)).recorded
     ends_at_ms = scene.task(leased.task.task_id).lease_expires_at_ms
     assert ends_at_ms is not None
     scene.clock.advance(ends_at_ms - scene.clock.now_ms() + beyond_ms)
     before = (scene.task(leased.task.task_id), scene.activity(leased))
-    beat = await scene.breathe(leased)
+    beat = await scene.heartbeat(leased)
     assert (beat.recorded, beat.reason) == (False, "lease_expired")
     assert (scene.task(leased.task.task_id), scene.activity(leased)) == before
     await expired_leases(scene.ctx).sweep()
@@ -152,13 +153,13 @@ async def test_f61_the_next_attempt_counts_its_heartbeats_anew():
     scene = a_scene()
     await scene.start_activity()
     first = await scene.take(ACTIVITY)
-    await scene.breathe(first, '{"sequence": 9, "details": "far"}')
-    await scene.breathe(first, '{"sequence": 8, "details": "overtaken"}')
+    await scene.heartbeat(first, '{"sequence": 9, "details": "far"}')
+    await scene.heartbeat(first, '{"sequence": 8, "details": "overtaken"}')
     assert scene.activity(first).heartbeat_details == '{"sequence": 9, "details": "far"}'
     scene.clock.advance(10**7)
     await expired_leases(scene.ctx).sweep()
     again = await scene.take(ACTIVITY)
-    await scene.breathe(again, '{"sequence": 0, "details": "begins"}')
+    await scene.heartbeat(again, '{"sequence": 0, "details": "begins"}')
     assert scene.activity(again).heartbeat_details == '{"sequence": 0, "details": "begins"}'
 
 
@@ -230,7 +231,7 @@ async def test_f63_of_complete_cancel_and_timeout_exactly_one_counts_in_ten_thou
             await scene.start_activity(f"charge-{number}", charge(schedule_to_close_ms=1_000))
         [verdict] = await scene.ask(a_poll(ACTIVITY, tasks_max=AT_ONCE))
         scene.clock.advance(dice.choice((999, 1_000)))
-        for leased in verdict.leased:
+        for leased in leased_of(verdict):
             seen[await a_round(scene, leased, dice)] += 1
     assert sum(seen.values()) == ROUNDS // SEEDS
     assert set(seen) == set(TERMINAL), seen

@@ -1,4 +1,4 @@
-"""Rows F70 to F74 of the fault catalogue: code that is wrong, histories and fan-outs that are huge, retry storms."""
+"""Rows F70 to F74 of the fault catalogue: broken code, huge histories and fan-outs, retry storms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of faults in the guide says what callers get; here each of its rows is tried on real servers."""
+"""Each row of the fault table in the guide, on real servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who checks the checker: each known fault, put into a clean record, is found under its own name."""
+"""Tests of the checker: each known fault, added to a clean record, is found by name."""
 
 from __future__ import annotations
 

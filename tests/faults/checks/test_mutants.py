@@ -1,4 +1,4 @@
-"""Who checks the checker: the engine as it is gives it nothing to find, and each known fault is caught by name."""
+"""Tests of the checker: it finds nothing in the engine, and every mutant by name."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from penstock.assembly import _nonces
+from penstock.core.scheduling.polls import Poll
 from penstock.core.verify.findings import Law
 from penstock.core.verify.observations import ObservedFinal, StartSent
-from penstock.engine.matching.claim import Poll
 from penstock.engine.matching.dispatcher import Dispatcher
 from tests.acceptance.witness import in_words
 from tests.faults.engine_under_check import ACTIVITY, Player
@@ -37,7 +37,7 @@ async def waiting_poll_and_a_start(player: Player) -> None:
     dispatcher.start()
     poll = Poll("default", "w-default-c", "c", ACTIVITY)
     waiting = asyncio.create_task(dispatcher.poll(poll, 1_500))
-    while not dispatcher._lines or any(line.looking for line in dispatcher._lines.values()):
+    while not dispatcher._by_queue or any(line.claiming for line in dispatcher._by_queue.values()):
         await asyncio.sleep(0)
     await player.start("c")
     [start] = [each for each in player.seen if isinstance(each, StartSent)]

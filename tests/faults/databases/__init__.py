@@ -1,0 +1,1 @@
+"""Failures of databases, disks and Redis."""

@@ -1,4 +1,4 @@
-"""A file that cannot be served is refused by name, and not a byte of it is changed."""
+"""Damaged database files: rejected with a reason, and not modified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL that is away, stands still or takes no writes: callers are told so, and nothing stays broken after it."""
+"""PostgreSQL that is down, frozen or read-only: clients get errors, and the server recovers."""
 
 from __future__ import annotations
 

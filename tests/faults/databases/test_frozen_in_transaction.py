@@ -1,4 +1,4 @@
-"""A server that is frozen, or silently cut off from PostgreSQL, in the middle of a transaction holds nobody back.
+"""A server that is frozen or partitioned from PostgreSQL in the middle of a transaction does not block others.
 
 The database ends its session within two seconds, whatever the process does. Measured is what callers of the other
 servers see, on the queue whose rows are locked and on one that has nothing to do with it.
@@ -179,8 +179,8 @@ async def test_a_server_frozen_in_a_transaction_stalls_no_queue_of_the_others(
         asked = await transaction(scene)
         await scene.victim.frozen()
         frozen_at = time.monotonic()
-        standstills = await watch(scene.progresses, frozen_at, WATCHED_S)
-        assert max(standstills.values()) <= STANDSTILL_S_MAX, standstills
+        stalls = await watch(scene.progresses, frozen_at, WATCHED_S)
+        assert max(stalls.values()) <= STANDSTILL_S_MAX, stalls
         await until("the database has ended what the server left open", scene.with_nothing_open)
         for number in range(2):
             ready = await scene.others.get("/api/ready", server=scene.healthy[number].live)
@@ -211,8 +211,8 @@ async def test_a_server_frozen_under_load_stalls_no_queue_of_the_others(
             frozen_at = time.monotonic()
             for task in running[len(busy) :]:
                 task.cancel()
-            standstills = await watch(scene.progresses, frozen_at, WATCHED_S)
-            assert max(standstills.values()) <= STANDSTILL_S_MAX, standstills
+            stalls = await watch(scene.progresses, frozen_at, WATCHED_S)
+            assert max(stalls.values()) <= STANDSTILL_S_MAX, stalls
             scene.victim.thaw()
             for task in running:
                 task.cancel()
@@ -249,8 +249,8 @@ async def test_a_server_cut_off_in_a_transaction_stalls_no_queue_and_says_that_i
         asked = asyncio.create_task(scene.there.start_activity("cut-1", task_queue=HOT))
         await until("the connections are cut off", lambda: proxy.silent)
         cut_at = time.monotonic()
-        standstills = await watch(scene.progresses, cut_at, WATCHED_S)
-        assert max(standstills.values()) <= STANDSTILL_S_MAX, standstills
+        stalls = await watch(scene.progresses, cut_at, WATCHED_S)
+        assert max(stalls.values()) <= STANDSTILL_S_MAX, stalls
         refused = (await asked).expect(503, "outcome_unknown")
         assert refused["outcome"] == "unknown"
         (await scene.ready(scene.there)).expect(503)

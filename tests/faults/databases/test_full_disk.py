@@ -1,4 +1,4 @@
-"""A disk without room: writes are refused with a reason, reads go on, and so does everything once there is room."""
+"""A full disk: writes fail with a reason, reads continue, and the server recovers once there is space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Migrations that are killed half-way or run twice at once leave a database that migrates cleanly."""
+"""Migrations that are killed halfway or run concurrently leave a database that migrates cleanly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import schema
 from tests.faults.deadlines import until
 from tests.support.live import PENSTOCK, migrate
 from tests.support.patience import PATIENCE_S
@@ -57,7 +57,7 @@ def test_a_sqlite_migration_killed_at_any_statement_is_all_or_nothing_and_runs_a
         path = tmp_path / f"killed-{kill}.db"
         at = 1 + kill * (statements - 1) // (KILLS - 1)
         assert _migrate_until(path, at).returncode == -signal.SIGKILL
-        sqlite.prepare(path)
+        schema.prepare(path)
         assert _schema(path) == _schema(whole), f"after a kill before statement {at} of {statements}"
 
 

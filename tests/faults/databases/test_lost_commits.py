@@ -1,4 +1,4 @@
-"""COMMIT was sent and its reply was lost: the server says that it does not know, and a repeat settles it."""
+"""Lost replies to COMMIT: the outcome is reported as unknown, and repeating the request resolves it."""
 
 from __future__ import annotations
 

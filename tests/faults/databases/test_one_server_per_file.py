@@ -1,4 +1,4 @@
-"""A SQLite file has one server: a second one is turned away, and a dead one's lock holds nobody up."""
+"""One server per SQLite file: a second one is rejected, and the lock of a dead one is released."""
 
 from __future__ import annotations
 

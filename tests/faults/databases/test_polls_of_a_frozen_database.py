@@ -1,4 +1,4 @@
-"""PostgreSQL stands still while polls are under way: they end in their time, and nothing undelivered stays spent."""
+"""PostgreSQL freezes during polls: they end before their deadline, and undelivered grants are refunded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server whose PostgreSQL is not there yet waits for it, within bounds, and no driver's traceback reaches its log."""
+"""A server waits for its PostgreSQL at startup, up to a limit, without tracebacks of the driver in its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Redis that is emptied, killed or stands still: told to callers by name, never a lost task, and over by itself."""
+"""A Redis that is flushed, killed or frozen: clients get a reason, no task is lost, and servers recover."""
 
 from __future__ import annotations
 

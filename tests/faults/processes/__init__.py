@@ -1,0 +1,1 @@
+"""Killed and frozen servers and workers."""

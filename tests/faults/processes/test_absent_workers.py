@@ -1,4 +1,4 @@
-"""Workers that die or freeze with a task in their hands: the task goes on, and nothing is recorded twice."""
+"""Workers that die or freeze with a leased task: the task is retried, and nothing is recorded twice."""
 
 from __future__ import annotations
 

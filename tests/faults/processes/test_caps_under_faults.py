@@ -1,4 +1,4 @@
-"""Limits that hold whatever breaks: the journal and the workers' own notes go to the checker, which finds nothing."""
+"""Limits under faults: the checker finds no violation in the journal and the observations of workers."""
 
 from __future__ import annotations
 
@@ -152,14 +152,14 @@ class Bench:
         await self.come_to(0)
         self.dismiss()
         lines = await read_all(self.cluster)
-        book, evidence = check(lines, self.sightings())
+        book, evidence = check(lines, self.observations())
         assert in_words(book) == []
         for law in (Law.CAP, Law.CLIENT_CAP, Law.RATE, Law.LIMIT_IN_FORCE, Law.ONE_LEASE, Law.ACKNOWLEDGED):
             assert book.checked[law] > 0, law
         assert evidence.client_leases > 0
         return lines
 
-    def sightings(self) -> Iterator[Observation]:
+    def observations(self) -> Iterator[Observation]:
         for log in (*self.logs, self.folder / "operator.jsonl"):
             if log.exists():
                 with log.open("rb") as seen:

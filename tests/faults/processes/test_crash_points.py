@@ -1,4 +1,4 @@
-"""Killed (-9) right before and right after the commit of each kind of request, a server loses nothing."""
+"""A server killed (-9) right before and right after the commit of each kind of request loses nothing."""
 
 from __future__ import annotations
 

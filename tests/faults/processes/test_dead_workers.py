@@ -1,4 +1,4 @@
-"""Worker programs that are killed, or killed by their tasks: each task ends as it should, and the queue goes on."""
+"""Worker programs that are killed, also by their own tasks: each task is settled, and the queue continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Killed (-9) between and during claims, servers go on in the order, at the rates and within the limits."""
+"""Servers killed (-9) between and during claims keep the order, the rates and the limits."""
 
 from __future__ import annotations
 

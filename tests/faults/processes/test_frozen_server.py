@@ -1,4 +1,4 @@
-"""A server that stood still does not hold it against the workers that it could not hear."""
+"""A server that was frozen does not expire the leases of workers that it could not hear from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Killed (-9) at random under load, servers and databases come back with everything that was acknowledged."""
+"""Servers and databases killed (-9) at random under load keep everything that was acknowledged."""
 
 from __future__ import annotations
 

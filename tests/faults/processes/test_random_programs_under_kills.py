@@ -1,4 +1,4 @@
-"""Random programs on real servers that are killed: the laws of runs hold, and everything comes to an end.
+"""Random programs on servers that are killed: the invariants of runs hold, and every run closes.
 
 The programs and the worker that replays them are those of the engine's tests; here they speak HTTP.
 """
@@ -334,10 +334,10 @@ async def test_random_programs_end_as_they_should_on_servers_that_are_killed(
             for round_ in range(KILLS):
                 await trial.some_answers(dice.randrange(3, 15))
                 await killed(two[round_ % 2], trial, dice)
-                run_invariants.check(await run_invariants.look(store))
+                run_invariants.check(await run_invariants.load(store))
             await trial.everything_ends()
             await until("letters are delivered", no_letters)
-        world = await run_invariants.look(store)
+        world = await run_invariants.load(store)
     finally:
         await store.close()
     run_invariants.check(world)

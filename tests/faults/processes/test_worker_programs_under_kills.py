@@ -1,4 +1,4 @@
-"""Worker programs with caps, while a child, a worker and the server are killed: nothing is lost, no cap is exceeded."""
+"""Worker programs with caps while processes, workers and the server are killed: no loss, no exceeded cap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that freezes under load: workers run no more than the cap, told by the code itself, and all tasks end."""
+"""A server that freezes under load: workers run no more tasks than the cap, and all tasks end."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Programs that the fault tests start as processes of their own."""

@@ -1,4 +1,4 @@
-"""A worker process of a fault campaign: the shipped SDK, with every begin and end of an attempt written to a log.
+"""A worker process of a fault campaign: Penstock's SDK, with every start and end of an attempt logged.
 
     python campaign_worker.py NAME LOG URL[,URL…]
 

@@ -1,4 +1,4 @@
-"""A server as `penstock server start` runs it, whose clock is off by as many milliseconds as a file says.
+"""A server like `penstock server start`, with a clock that is off by the milliseconds in a file.
 
 python shifted_server.py OFFSET_FILE
 """

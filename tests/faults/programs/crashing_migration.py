@@ -1,4 +1,4 @@
-"""`penstock db migrate` on a SQLite file, which kills itself (-9) before its n-th statement.
+"""`penstock db migrate` on a SQLite file; the process kills itself (-9) before its n-th statement.
 
     python crashing_migration.py N
 
@@ -14,12 +14,12 @@ import sys
 from typing import Any
 
 from penstock import assembly, settings
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import connections
 
 
 def main() -> None:
     last = int(sys.argv[1])
-    driver: Any = vars(sqlite)["sqlite3"]
+    driver: Any = vars(connections)["sqlite3"]
     connect, seen = driver.connect, 0
 
     class Counting(driver.Connection):  # type: ignore[misc]  # the driver is chosen when it is imported

@@ -1,4 +1,4 @@
-"""A server as `penstock server start` runs it, which kills or freezes itself at a commit that a file names.
+"""A server like `penstock server start`, which kills or stops itself at a commit that a file names.
 
     python crashing_server.py ORDER_FILE
 
@@ -19,8 +19,8 @@ from penstock import assembly, settings
 from penstock.stores.group_commit import CommitPoint
 
 
-class Executioner:
-    """Counts the moments since the order was given, and carries it out."""
+class CrashTrigger:
+    """Counts the moments since the order file was written, and sends the signal at the right one."""
 
     def __init__(self, order: Path) -> None:
         self._order = order
@@ -46,7 +46,7 @@ class Executioner:
 
 def main() -> None:
     loaded = settings.load(os.environ, None, server_id_default=f"{socket.gethostname()}-{os.getpid()}")
-    assembly.serve(loaded, on_commit=Executioner(Path(sys.argv[1])))
+    assembly.serve(loaded, on_commit=CrashTrigger(Path(sys.argv[1])))
 
 
 if __name__ == "__main__":

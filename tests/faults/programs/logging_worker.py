@@ -1,4 +1,4 @@
-"""A worker process that a test may kill or stop: it polls, does what it gets, and writes down all it sees.
+"""A worker process that a test may kill or stop: it polls, completes tasks, and logs its observations.
 
     python logging_worker.py NAME LOG SEED POLLERS QUEUES URL [URL …]
 
@@ -30,10 +30,10 @@ LOST = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 POLL_S = 2
 LEASE_MS = CLAIM_MS = 2_000
 WORK_S = 0.03
-"""The longest that a task takes."""
+"""The longest duration of a task."""
 GROUP = "group:default/shared"
 FORGETS, FAILS, BEATS = 0.02, 0.05, 0.1
-"""How often a task is forgotten, fails, or is heartbeaten first."""
+"""Probabilities that a task is dropped, fails, or is heartbeaten first."""
 
 
 def now_ms() -> float:
@@ -54,7 +54,7 @@ class Worker:
         os.write(self.log, json.dumps(line).encode() + b"\n")
 
     async def ask(self, path: str, body: Json) -> tuple[int, Json] | None:
-        """One try at the next server; None: no answer that says anything."""
+        """One attempt at the next server; None without a usable response."""
         try:
             async with self.session.post(
                 next(self.urls) + path, json=body, headers=headers("worker")
@@ -129,7 +129,7 @@ class Worker:
             await self.report(task, worker_id, "complete", result=None)
 
     async def begin(self, task: Json, worker_id: str) -> bool:
-        """Ask for the permit until it is given or the lease is lost."""
+        """Request the permit until it is granted or the lease is lost."""
         while True:
             status, answer = await self.report(task, worker_id, "start")
             if status != 200 or answer["started"]:

@@ -1,4 +1,4 @@
-"""A worker process that takes one activity task and then waits: to be killed or paused in mid-activity.
+"""A worker process that leases one activity task and then waits, to be killed or paused in the middle of it.
 
     python lone_worker.py URL QUEUE NAME
 

@@ -1,4 +1,4 @@
-"""A worker on the public SDK whose workflow code comes in three versions, and one that never yields.
+"""A worker on the public SDK whose workflow code has three versions, and one that never yields.
 
 python changing_worker.py URL NAMESPACE WORKER VERSION
 """
@@ -32,7 +32,7 @@ class First:
 
 
 class Broken:
-    """Naps before it greets: no history of the first version goes with it."""
+    """Sleeps before it greets: incompatible with histories of the first version."""
 
     def run(self, ctx: Any, name: str) -> Steps:
         yield ctx.sleep(NAP_SECONDS)
@@ -41,7 +41,7 @@ class Broken:
 
 
 class Fixed:
-    """As the first version, and a little more at the end."""
+    """The first version with one more step at the end."""
 
     def run(self, ctx: Any, name: str) -> Steps:
         greeting = yield ctx.schedule_activity("greet", [name])
@@ -50,7 +50,7 @@ class Fixed:
 
 
 class Endless:
-    """Never gives the loop back: its process hears nothing any more."""
+    """Never yields to the event loop, which blocks its process."""
 
     def run(self, ctx: Any, name: str) -> Steps:
         while ctx is not None:

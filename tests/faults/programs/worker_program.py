@@ -1,4 +1,4 @@
-"""A worker program of its own, as a user starts it, whose end is part of a test."""
+"""A worker program as a user starts it, whose exit is part of a test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.live import TOKENS, LiveServer
 def worker_program(
     folder: Path, live: LiveServer, app: str, name: str, *args: str, sets_caps: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`penstock worker` for an app in the folder, up inside the block; what it says is in `NAME.log` there."""
+    """`penstock worker` for an app in the folder, running inside the block, with its output in `NAME.log`."""
     around = {key: value for key, value in os.environ.items() if not key.startswith(("DW_", "DURABLE_"))}
     environment = around | {
         "DURABLE_WORKFLOW_SERVER_URL": live.url,

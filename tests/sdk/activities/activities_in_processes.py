@@ -1,4 +1,4 @@
-"""Activities for the tests of processes, which import them by name."""
+"""Activities for the process tests, which import them by name."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def die(how: str) -> None:
 
 @activity.defn(runs_in="process")
 def die_until(marker: str) -> int:
-    """Dies the first time, and not again."""
+    """Dies the first time only."""
     if not Path(marker).exists():
         Path(marker).touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -76,7 +76,7 @@ def unsendable() -> object:
 
 @activity.defn(runs_in="process")
 def spin(said: str) -> None:
-    """Heartbeats, then works until it is told to stop."""
+    """Sends a heartbeat, then works until it is cancelled."""
     activity.heartbeat(said, os.getpid())
     while True:
         time.sleep(0.001)
@@ -93,7 +93,7 @@ def clean_up(said: str) -> str:
 
 @activity.defn(runs_in="process")
 def stubborn() -> None:
-    """Does not stop, whatever it is told."""
+    """Ignores every request to stop."""
     while True:
         with contextlib.suppress(CancelledError):
             activity.heartbeat(os.getpid())
@@ -146,7 +146,7 @@ async def async_pid() -> int:
 
 @activity.defn
 async def wait_async(said: str) -> None:
-    """Heartbeats, then waits for what never comes."""
+    """Sends a heartbeat, then waits forever."""
     activity.heartbeat(said, os.getpid())
     await asyncio.Event().wait()
 
@@ -163,7 +163,7 @@ def knows(module: str) -> bool:
 
 @activity.defn(runs_in="process")
 def sleep_on(said: str) -> None:
-    """Does not heed what it is told."""
+    """Ignores cancellation."""
     try:
         activity.heartbeat(said, os.getpid())
         time.sleep(600)
@@ -188,7 +188,7 @@ def lose_stdout(how: str) -> str:
 
 @activity.defn(runs_in="process")
 def fork(how: str) -> int:
-    """What is forked leaves the function in its own way; its exit code is told."""
+    """Forks; the fork leaves the function in the given way, and its exit code is returned."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -217,7 +217,7 @@ def leave_behind(path: str, dies: bool) -> int:
 
 @activity.defn(runs_in="process")
 def fork_and_wait(name: str, path: str) -> None:
-    """Forks a process that would live for ever, as this one does; both keep the pipe open."""
+    """Forks a process that lives as long as this one; both keep the pipe open."""
     os.open(path, os.O_WRONLY)
     forked = os.fork()
     if forked:
@@ -228,6 +228,6 @@ def fork_and_wait(name: str, path: str) -> None:
 
 @activity.defn(runs_in="process")
 def in_c_code(path: str) -> int:
-    """Waits for somebody to write, without ever giving the interpreter to another thread; its attempt."""
+    """Waits for a writer without releasing the GIL, and returns its attempt."""
     os.close(ctypes.PyDLL(None).open(path.encode(), os.O_RDONLY))
     return activity.info().attempt

@@ -1,4 +1,4 @@
-"""A server that hears heartbeats, a clock that is moved by hand, and tasks as they are polled."""
+"""A server that records heartbeats, a manual clock, and polled tasks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def a_task(name: str, *args: Any, **more: Any) -> dict[str, Any]:
 
 
 class HearingServer:
-    """Keeps what heartbeats told, and answers them as it was told to."""
+    """Records heartbeats and answers them as configured."""
 
     def __init__(self) -> None:
         self.answer: dict[str, Any] | Exception = GO_ON
@@ -74,7 +74,7 @@ class HearingServer:
 
 
 class SteppedClock:
-    """Time passes when `advance` says so."""
+    """Time passes only in `advance`."""
 
     def __init__(self) -> None:
         self._now = BEGIN
@@ -106,7 +106,7 @@ class SteppedClock:
         return asyncio.create_task(later())
 
     async def advance(self, seconds: float, *, sleepers: int = 1) -> None:
-        """Move on, when at least so many sleep."""
+        """Advance the time once at least this many tasks sleep."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self._sleeping) >= sleepers)
         self._now += timedelta(seconds=seconds)
@@ -134,7 +134,7 @@ async def a_runner(*functions: Any, server: HearingServer | None = None, **optio
 
 
 def value(outcome: dict[str, Any]) -> Any:
-    """The result of an activity that completed."""
+    """The result of a completed activity."""
     assert outcome["action"] == "complete", outcome
     return DEFAULT.decode(outcome["result"])
 

@@ -1,4 +1,4 @@
-"""What may be an activity, and what is said of what may not."""
+"""What can be an activity, and the errors for what cannot."""
 
 from __future__ import annotations
 
@@ -105,15 +105,15 @@ def test_a_partial_is_an_activity_if_it_has_a_name():
 
 def test_a_definition_says_which_counts_of_arguments_do_not_fit():
     found = of(charge)
-    assert found.misfit(1) is None
-    assert found.misfit(2) is None
-    assert found.misfit(3) == 'activity "charge" takes 1 to 2 arguments (order, cents) and was given 3'
-    assert of(mail).misfit(0) == 'activity "send-mail" takes 1 argument (to) and was given 0'
+    assert found.arity_error(1) is None
+    assert found.arity_error(2) is None
+    assert found.arity_error(3) == 'activity "charge" takes 1 to 2 arguments (order, cents), not 3'
+    assert of(mail).arity_error(0) == 'activity "send-mail" takes 1 argument (to), not 0'
 
 
 def test_a_dynamic_activity_has_no_name_and_takes_any_count():
     assert of(anything).name is None
-    assert of(anything).misfit(17) is None
+    assert of(anything).arity_error(17) is None
 
 
 def undecorated() -> None: ...
@@ -160,7 +160,7 @@ async def takes_two(a: Sequence[activity.RawValue], b: int) -> None: ...
     ("fn", "told", "how"),
     [
         (lambda order: order, {}, "A lambda has no name"),
-        (functools.partial(undecorated), {}, r"has no name of its own: say @activity.defn\(name=…\)"),
+        (functools.partial(undecorated), {}, r"has no name of its own: use @activity.defn\(name=…\)"),
         (Caller.__call__, {}, "has no name of its own"),
         (undecorated, {"name": ""}, "1 to 255 visible characters"),
         (undecorated, {"name": 7}, "is text, not int"),
@@ -226,5 +226,5 @@ def test_what_can_only_be_given_by_name_travels_last_and_in_order(
     assert (found.parameters, found.required) == (("first", "second", "model", "tries"), 3)
     assert found.bound(travelled)() == called
     assert found.routing_key(travelled) == "m"
-    told = 'activity "ask" takes 3 to 4 arguments (first, second, model, tries) and was given 1'
-    assert found.misfit(1) == told
+    told = 'activity "ask" takes 3 to 4 arguments (first, second, model, tries), not 1'
+    assert found.arity_error(1) == told

@@ -1,4 +1,4 @@
-"""Activities of a real worker on a real server: what only shows when everything is there."""
+"""Activities of a real worker on a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activities in the tests of those who write them."""
+"""`ActivityEnvironment`: activities in users' tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guide of activities says what is so."""
+"""The activities guide is correct."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GUIDE = Path(__file__).parents[3] / "docs/guides/activities.md"
 
 @pytest.fixture
 def guide(monkeypatch):
-    """What the guide defines."""
+    """The definitions in the guide."""
     if find_spec("penstock.testing") is None:
         testing = types.ModuleType("penstock.testing")
         testing.ActivityEnvironment = ActivityEnvironment  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Activities in processes: real ones, that really die."""
+"""Activities in real processes that really die."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_an_activity_in_a_process_knows_what_it_is():
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("kill", "signal 9 (SIGKILL). The system does that, too, when memory runs out"),
+        ("kill", "signal 9 (SIGKILL). The system also does that when memory runs out"),
         ("segfault", "signal 11 (SIGSEGV)"),
         ("exit", "exit code 3"),
     ],
@@ -149,13 +149,13 @@ async def test_what_a_process_forked_dies_with_it_and_what_its_siblings_forked_d
         assert failure(await tasks[0])["type"] == "WORKER_CRASHED"
         await pipes.closed_by_all("a")
         assert not any(is_gone(pid) for pid in pids["b"])
-        await runner.close()  # it cannot be stopped, and is killed
+        await runner.close()  # it ignores the request to stop and is killed
         assert failure(await tasks[1])["type"] == "WORKER_CRASHED"
         await pipes.closed_by_all("b")
 
 
 class Pipes:
-    """Named pipes that tell when nobody keeps them open any more."""
+    """Named pipes that detect when no process keeps them open."""
 
     def __init__(self, folder: Path, *names: str) -> None:
         self.paths = {name: str(folder / name) for name in names}
@@ -357,7 +357,7 @@ async def test_more_tasks_than_processes_wait_for_one():
     assert len({value(each) for each in found}) == 1
 
 
-# What cannot run in a process
+# Activities that cannot run in a process
 
 
 class Counter:
@@ -401,9 +401,9 @@ async def test_a_converter_that_cannot_be_handed_over_is_refused_when_the_worker
 PROGRAM = """
     import asyncio, os, sys
     from penstock.sdk.activities.definition import ActivityDefinition
-    from penstock.sdk.activities.runner import ActivityRunner
+    from penstock.sdk.activities.execution.runner import ActivityRunner
     from tests.sdk.activities import activities_in_processes as these
-    from tests.sdk.activities_support import FACTS, HearingServer, a_task
+    from tests.sdk.activities.activities_support import FACTS, HearingServer, a_task
     from penstock.sdk.converters import DEFAULT
 
     async def main():
@@ -450,7 +450,7 @@ def test_processes_end_when_their_worker_is_killed(tmp_path, called):
         assert program.stdout is not None
         pid = int(program.stdout.readline())
         program.kill()
-        assert program.stdout.read() == ""  # all hold the same pipe, and are gone when that is closed
+        assert program.stdout.read() == ""  # all hold the same pipe, which is closed once they are gone
         program.wait(PATIENCE_S)
     assert pid
 
@@ -460,7 +460,7 @@ def test_processes_end_when_their_worker_is_killed(tmp_path, called):
 
 @asynccontextmanager
 async def all_in_processes_of(*functions: Any, server: HearingServer | None = None, **options: Any):
-    """A runner as `--processes` has it."""
+    """A runner configured as with `--processes`."""
     processes = ProcessPool(options.pop("most", 1), DEFAULT, **options)
     definitions = all_in_processes(ActivityDefinition.to_run(each) for each in functions)
     heard = server or HearingServer()
@@ -533,7 +533,7 @@ async def test_a_process_does_not_begin_what_its_worker_no_longer_holds():
 
 @pytest.mark.parametrize("renewed", [True, False])
 async def test_a_process_that_was_slow_to_start_asks_whether_the_lease_was_renewed_meanwhile(renewed: bool):
-    """The lease that came with the job ended while the process started; the worker may have renewed it."""
+    """The lease that came with the job expired while the process started; the worker may have renewed it."""
     context, lease = multiprocessing.get_context("spawn"), Lease()
     slot = ProcessSlot(context, DEFAULT, recycle_after=None)
     info = info_of(a_task("own_pid"), FACTS, DEFAULT, datetime.now(UTC))

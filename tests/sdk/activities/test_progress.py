@@ -1,4 +1,4 @@
-"""How far an activity is: what its heartbeats tell and what it is for, wherever somebody looks at its run."""
+"""Heartbeat details and summaries of an activity, wherever its run is shown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONG = timedelta(minutes=5)
 
 
 class Copying:
-    """An activity that tells how far it is, and waits."""
+    """An activity that reports its progress and waits."""
 
     def __init__(self) -> None:
         self.may_end = asyncio.Event()

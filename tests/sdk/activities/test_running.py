@@ -1,4 +1,4 @@
-"""Activities in the event loop and in threads: what they know, what they tell, how they are stopped."""
+"""Activities in the event loop and in threads: info, heartbeats, and how they are stopped."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_an_unknown_activity_is_told_what_there_is_and_what_was_meant():
         told = failure(await runner.run(a_task("chargee")))
     assert (told["type"], told["non_retryable"]) == ("NotFoundError", False)
     assert told["message"] == (
-        'This worker does not run activity "chargee", but charge, charge_in_thread. Was "charge" meant?'
+        'This worker does not run activity "chargee", but charge, charge_in_thread. Did you mean "charge"?'
     )
 
 
@@ -129,7 +129,7 @@ async def test_a_wrong_count_of_arguments_is_not_tried_again():
     async with a_runner(charge) as runner:
         told = failure(await runner.run(a_task("charge", Order("o", 1), 2, 3)))
     assert told["non_retryable"]
-    assert told["message"] == 'Activity "charge" takes 1 to 2 arguments (order, times) and was given 3'
+    assert told["message"] == 'Activity "charge" takes 1 to 2 arguments (order, times), not 3'
 
 
 async def test_an_argument_of_a_wrong_shape_is_named_and_not_tried_again():
@@ -203,7 +203,7 @@ async def test_an_inner_cancellation_that_nobody_asked_for_is_a_failure():
         assert failure(await runner.run(a_task("inner")))["type"] == "CancelledError"
 
 
-# What an activity knows
+# Info
 
 
 @pytest.mark.parametrize("runs_in", ["loop", "thread"])

@@ -1,4 +1,4 @@
-"""Tasks of an app, on a real server with real workers."""
+"""Tasks of an app on a real server with real workers."""
 
 from __future__ import annotations
 
@@ -489,7 +489,7 @@ def test_annotations_of_a_task_may_name_what_is_defined_below_it() -> None:
     assert names["sell"].definition.ret_type is names["Thing"]
 
 
-# Mistakes, told as early as they can be known
+# Errors that are reported as early as possible
 
 
 def local(**options: Any) -> Penstock:

@@ -1,4 +1,4 @@
-"""The configuration of an app: what seed-style code may say, and how each mistake is told."""
+"""The configuration of an app: what is accepted, and the error for each mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The caps of an app's configuration at the server: sent by its workers, and told of when somebody says otherwise."""
+"""The caps of an app's configuration: sent by its workers, and logged if the server has others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def warned(caps: DeclaredCaps) -> list[str]:
 
 
 async def history(client: Client) -> list[tuple[Any, Any, Any]]:
-    """The changes of the namespace's cap, the newest first: before, after and reason."""
+    """The changes of the namespace's cap, newest first: before, after and reason."""
     path = f"/namespaces/{client.namespace}/limits/history"
     answer = await client.transport.control("GET", path, idempotent=True, query={"kind": "activity_tasks"})
     return [(each["before"], each["after"], each["reason"]) for each in answer["changes"]]
@@ -200,7 +200,7 @@ async def test_what_an_operator_has_set_stays(client: Client) -> None:
 
 
 class Declaring:
-    """A server that declares a cap, and has not been told any."""
+    """A server that declares a cap in its configuration and has no live one."""
 
     namespace = "default"
 
@@ -240,7 +240,7 @@ async def test_a_worker_that_may_not_set_them_says_which(scene: Cluster) -> None
 
 
 async def test_a_cap_above_all_places_cannot_bind(client: Client) -> None:
-    """Scenario 3, as far as a worker can know it: its own places, and those of the workers that are there."""
+    """Scenario 3, as far as a worker can know it: its own slots, and those of registered workers."""
     caps = DeclaredCaps(client, "shop", config(cap=50))
     assert (
         await caps.cannot_bind(8)

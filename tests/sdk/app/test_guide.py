@@ -1,4 +1,4 @@
-"""The guide of tasks shows code that runs."""
+"""The code in the tasks guide runs."""
 
 from __future__ import annotations
 

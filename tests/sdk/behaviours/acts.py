@@ -59,7 +59,7 @@ async def hang() -> None:
 
 @activity.defn
 async def work_until_cancelled(note: str) -> None:
-    """Beat until told to stop; say so."""
+    """Send heartbeats until cancelled, and record the cancellation."""
     try:
         while True:
             activity.heartbeat("at work")
@@ -73,7 +73,7 @@ async def work_until_cancelled(note: str) -> None:
 
 @activity.defn
 async def beat_then_resume(steps: int) -> list[Any]:
-    """The first attempt beats and fails; the next begins where it stopped."""
+    """The first attempt sends heartbeats and fails; the next resumes from their details."""
     details = activity.info().heartbeat_details
     if not details:
         activity.heartbeat(steps)
@@ -84,7 +84,7 @@ async def beat_then_resume(steps: int) -> list[Any]:
 
 @activity.defn
 async def jot(note: str, line: str) -> str:
-    """Add a line to a note, once however often it is tried."""
+    """Add a line to a note, once per activity however often it is retried."""
     lines = read(note).split()
     if line not in lines:
         write(note, " ".join([*lines, line]))

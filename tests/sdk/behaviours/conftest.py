@@ -1,4 +1,4 @@
-"""Asserts of the modules that are no tests say what they compared, too."""
+"""Rewrite assertions in modules that are not tests, too."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""All behaviours, and a worker that runs their workflows: in this process, or as one that may be killed.
+"""All behaviours, and a worker that runs their workflows: in this process, or in one that may be killed.
 
-As a program, `python -m tests.sdk.behaviours.every URL NAMESPACE QUEUE`, it starts a worker for each line it is given.
+As a program, `python -m tests.sdk.behaviours.every URL NAMESPACE QUEUE`, it starts a worker for each line of input.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def worker(client: Client, queue: str, *, cached: int = 1000) -> Worker:
 
 
 class MortalWorker:
-    """A worker in a process of its own, which is killed at random moments and followed by another.
+    """A worker in a separate process that is killed at random times and replaced.
 
-    The processes are born of one that has everything imported, so that they work soon after.
+    The processes are forked from one that has everything imported, so that they start quickly.
     """
 
     def __init__(self, url: str, namespace: str, queue: str, log: Path, dice: random.Random) -> None:
@@ -63,7 +63,7 @@ class MortalWorker:
         self._lives = 0
 
     async def start(self) -> None:
-        """Returns when the next worker is at work."""
+        """Returns when the next worker is running."""
         if self._mother is None:
             with self._log.open("ab") as log:
                 self._mother = subprocess.Popen(
@@ -83,7 +83,7 @@ class MortalWorker:
             await asyncio.sleep(0.02)
 
     def _pids(self) -> list[int]:
-        """Of all that were ever at work."""
+        """The ids of all processes so far."""
         return [int(pid) for pid in re.findall(f"^{AT_WORK} (\\d+)$", self._log.read_text(), re.MULTILINE)]
 
     def kill(self) -> None:
@@ -96,7 +96,7 @@ class MortalWorker:
             await self.start()
 
     def end(self) -> None:
-        """The mother ends her last child, and herself."""
+        """Stop the last worker process and its parent."""
         if self._mother is not None:
             self._mother.communicate(timeout=10)
 
@@ -131,7 +131,7 @@ async def work(url: str, namespace: str, queue: str) -> None:
 
 
 def bear(*where: str) -> None:
-    """For each line of the input a worker that lives until it is killed, or the input ends."""
+    """Fork a worker for each line of the input. It lives until it is killed, or the input ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     last = 0
     for _ in sys.stdin:

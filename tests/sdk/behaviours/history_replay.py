@@ -43,7 +43,7 @@ _SAME = (
     "update_id",
     "message",
 )
-"""What a command says and its event repeats."""
+"""Fields of a command that its event repeats."""
 _LOCAL_ENDS = {
     "ActivityCompleted": "completed",
     "ActivityFailed": "failed",
@@ -53,7 +53,7 @@ _LOCAL_ENDS = {
 
 
 class Retracer:
-    """Knows the workflows, and checks histories of theirs."""
+    """Checks histories of the given workflows."""
 
     def __init__(self, workflows: Sequence[type]) -> None:
         self._replayer = Replayer(workflows=workflows)
@@ -61,7 +61,7 @@ class Retracer:
         self._definitions = {each.name: each for each in definitions}
 
     def check(self, history: History) -> None:
-        """Raises if code and history part anywhere."""
+        """Raise if code and history diverge anywhere."""
         result = self._replayer.replay(history)
         if result.failure is not None:
             raise result.failure
@@ -70,7 +70,7 @@ class Retracer:
             self._check_cut(history, count, ends)
 
     def _check_cut(self, history: History, count: int, ends: Sequence[range]) -> None:
-        """A history that ends after so many events: no contradiction, and the commands that were given next."""
+        """Check a history that ends after `count` events: no mismatch, and the commands that were recorded next."""
         events = history.events[:count]
         inside = any(count in each for each in ends)
         run = self._begin(history)
@@ -100,7 +100,7 @@ class Retracer:
 
 
 def _check_is_only_short(run: WorkflowRun, events: Sequence[Json]) -> None:
-    """The answer to a task is recorded at once; half of one is missing something, and differs in nothing."""
+    """A task is recorded atomically. A cut inside it must be reported as missing commands, not as different ones."""
     try:
         run.replay(events)
     except NonDeterminismError as error:
@@ -109,7 +109,7 @@ def _check_is_only_short(run: WorkflowRun, events: Sequence[Json]) -> None:
 
 
 def ends_of_tasks(events: Sequence[Json]) -> list[range]:
-    """For each task that was completed: the cuts that would fall between its marker and its last command."""
+    """For each completed task: the cuts between its marker and its last command."""
     found = []
     for index, event in enumerate(events):
         if event["event_type"] == MARKER:
@@ -119,7 +119,7 @@ def ends_of_tasks(events: Sequence[Json]) -> list[range]:
 
 
 def _told(events: Sequence[Json], start: int) -> list[Json]:
-    """The events that record the commands of a task: behind its marker, until something came from outside."""
+    """The events that record the commands of a task: after its marker, up to the next input."""
     found: list[Json] = []
     for event in events[start:]:
         if event["event_type"] == BESIDE:
@@ -142,7 +142,7 @@ def _is_told(event: Json) -> bool:
 
 
 def _with_locals(run: WorkflowRun, activation: Activation, told: Sequence[Json]) -> Activation:
-    """End local activities in the order in which they ended then."""
+    """End local activities in their recorded order."""
     waiting = list(activation.local)
     for event in told:
         if not _is_local_end(event):
@@ -164,7 +164,7 @@ def _outcome(event: Json) -> dict[str, Any]:
 
 
 def compare(commands: Sequence[Json], told: Sequence[Json]) -> None:
-    """Whether commands are those that the events record, in kind, in order and in what they say."""
+    """Check that commands match the events that record them, in type, order and fields."""
     recorded = [event for event in told if not _is_local_start_only(event)]
     kinds = [_kind_of(command) for command in commands]
     assert kinds == [_recorded_kind(event) for event in recorded], (kinds, recorded)

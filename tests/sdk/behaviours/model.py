@@ -1,6 +1,6 @@
-"""A server that is a page of Python: it records what code asks for, and lets outcomes happen in any order.
+"""A model server: it records commands, and lets outcomes happen in any order.
 
-What happens next is decided by dice that know only the history, so a worker that dies changes nothing of it.
+What happens next is decided by a random generator seeded by the history, so that a worker that dies changes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DEFINITION = WorkflowDefinition.of(Interpreter)
 
 @dataclass
 class ModelServer:
-    """One run: its history, and the steps that are open."""
+    """One run: its history, and its open steps."""
 
     program: Program
     seed: int
@@ -55,7 +55,7 @@ class ModelServer:
             {"sequence": sequence, "event_type": event_type, "payload": payload, "recorded_at": at}
         )
 
-    # ── what the worker reports ─────────────────────────────────────────────────────────────────────────
+    # ── reports of the worker ───────────────────────────────────────────────────────────────────────────
 
     def complete(self, commands: Sequence[Json]) -> None:
         self._record("WorkflowTaskCompleted", seen_through=len(self.events))
@@ -113,10 +113,10 @@ class ModelServer:
         self.end = command
         self._record(ENDS[command["type"]])
 
-    # ── what happens by itself ──────────────────────────────────────────────────────────────────────────
+    # ── outcomes ────────────────────────────────────────────────────────────────────────────────────────
 
     def happen(self) -> bool:
-        """One to three things that wake the code. False: nothing can."""
+        """One to three inputs for the code. False if there are none."""
         dice = random.Random(f"{self.seed} {len(self.events)}")
         before = len(self.events)
         for _ in range(dice.randint(1, 3)):
@@ -174,13 +174,13 @@ def refusal_of(value: Any) -> ApplicationError:
 
 
 class Worker:
-    """Decides the tasks of one run. It may forget the run, or lose what it decided, whenever `dies` says so."""
+    """Decides the tasks of one run. It may evict the run, or lose its decision, whenever `dies` says so."""
 
     def __init__(self, server: ModelServer, dies: Callable[[], bool]) -> None:
         self._server, self._dies = server, dies
         self._run: WorkflowRun | None = None
         self._through = 0
-        """What the server believes this worker to have seen."""
+        """The last event that the server believes this worker has."""
 
     def decide(self) -> None:
         server = self._server
@@ -193,7 +193,7 @@ class Worker:
         with_echo = random.Random(f"{server.seed} echo {len(server.events)}").random() < 0.5
         assert self._run is not None
         self._through = self._run.seen if with_echo else len(server.events)
-        self._run.keep(len(server.events))
+        self._run.confirm_recorded(len(server.events))
         if server.end is not None or self._dies():
             self._forget()
 
@@ -235,7 +235,7 @@ def never() -> bool:
 
 
 def carry_out(server: ModelServer, dies: Callable[[], bool] = never) -> ModelServer:
-    """Run a program to its end, or until it waits for what never comes."""
+    """Run a program to its end, or until it waits for something that never happens."""
     worker = Worker(server, dies)
     worker.decide()
     while server.end is None and server.happen():

@@ -1,4 +1,4 @@
-"""What workflows do with activities."""
+"""Behaviours: activities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How runs end: by themselves, by others, by the clock, and by going on as new ones."""
+"""Behaviours: completion, cancellation, termination, timeouts, and continue-as-new."""
 
 from __future__ import annotations
 

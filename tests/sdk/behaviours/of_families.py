@@ -1,4 +1,4 @@
-"""Children, and other workflows that are told something."""
+"""Behaviours: child workflows, and signals to other workflows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.sdk.behaviours.scene import Scene, behaviour
 
 @workflow.defn
 class Child:
-    """Ends as it is told: at once, with an error, or by a signal."""
+    """Ends as requested: immediately, with an error, or after a signal."""
 
     def __init__(self) -> None:
         self.told: Any = None

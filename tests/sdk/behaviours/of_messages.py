@@ -1,4 +1,4 @@
-"""Signals, queries and updates."""
+"""Behaviours: signals, queries and updates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.sdk.behaviours.scene import Scene, behaviour, refused
 
 @workflow.defn
 class Mailbox:
-    """Hears until it is told to end."""
+    """Collects signals until it is asked to end."""
 
     def __init__(self) -> None:
         self.heard: list[Any] = []

@@ -1,4 +1,4 @@
-"""What a run knows of itself and leaves in its history: patches, memo, attributes, facts, logs."""
+"""Behaviours: patches, memo, search attributes, info and logs."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _heard() -> Iterator[list[logging.LogRecord]]:
 
 @behaviour("the logger of a workflow is silent in replay")
 async def _(scene: Scene) -> None:
-    with _heard() as heard:  # a task whose lease ran out is decided again, and logged again, too
+    with _heard() as heard:  # a task whose lease expired is decided again, and logged again
         handle = await scene.start(Logs.run)
         assert await handle.result() is False
     mine = [record for record in heard if getattr(record, "workflow_id", None) == handle.id]

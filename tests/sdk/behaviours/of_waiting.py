@@ -1,4 +1,4 @@
-"""Waiting: ordinary asyncio, on a loop whose time is that of the history."""
+"""Behaviours: ordinary asyncio, on an event loop whose time is that of the history."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Workflows that are data: one workflow that carries out whatever program it is given.
+"""Workflows as data: one workflow that executes the program it is given.
 
-A program is a list whose first item is a word. What it gives does not depend on how fast anything is, unless it
-holds a `race` or a `within`.
+A program is a list whose first item is an operation. Its result does not depend on timing, unless it contains a
+`race` or a `within`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Interpreter:
         return [task.result() for task in tasks]
 
     async def do_give_up(self, program: Program) -> Any:
-        """Begin something and cancel it before anybody can have answered."""
+        """Start something and cancel it before it can have an outcome."""
         task = asyncio.create_task(self.do(program))
         await asyncio.sleep(0)
         task.cancel()
@@ -113,7 +113,7 @@ class Interpreter:
     async def do_patch(self, name: str) -> bool:
         return workflow.patched(name)
 
-    # What follows depends on who is faster.
+    # What follows depends on timing.
 
     async def do_race(self, programs: list[Program]) -> Any:
         tasks = [asyncio.create_task(self.do(each)) for each in programs]
@@ -139,7 +139,7 @@ class Interpreter:
             return ["late", await task]
 
     async def do_stop(self, milliseconds: int, how: str) -> Any:
-        """Cancel an activity by its handle, when it may have ended already."""
+        """Cancel an activity by its handle, possibly after it has ended."""
         kind = workflow.ActivityCancellationType(how)
         work = workflow.start_activity(give, how, cancellation_type=kind)
         await asyncio.sleep(milliseconds / 1000)

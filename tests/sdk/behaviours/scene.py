@@ -1,4 +1,4 @@
-"""Behaviours of workflows: a sentence, workflows, and what a client does and sees."""
+"""Behaviours of workflows: a sentence, workflows, and what a client does and observes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One thing that workflows do, and how it is seen."""
+    """One behaviour of workflows, and how it is observed."""
 
     sentence: str
     script: Script
@@ -32,22 +32,22 @@ class Behaviour:
 
 @dataclass
 class Scene:
-    """What the script of a behaviour acts with."""
+    """What the script of a behaviour uses."""
 
     client: Client
     queue: str
     folder: Path
     """Where code and script leave notes for each other."""
     is_killed: bool
-    """Whether workers may die at any moment: an activity may run more than once, and may not see its end."""
+    """Whether workers may die at any time: an activity may run more than once and may not be notified of its end."""
     handles: list[WorkflowHandle[Any]] = field(default_factory=list)
-    """All workflows of this behaviour; their histories are replayed."""
+    """All workflows of this behaviour. Their histories are replayed."""
 
     def new_id(self) -> str:
         return f"w{next(_numbers)}"
 
     def note(self) -> str:
-        """The path of a note that nobody has written yet."""
+        """The path of a new note."""
         return str(self.folder / f"note-{next(_numbers)}")
 
     async def start(self, workflow: Any, *args: Any, **options: Any) -> WorkflowHandle[Any]:
@@ -60,7 +60,7 @@ class Scene:
         return await (await self.start(workflow, *args, **options)).result()
 
     async def failure_of(self, handle: WorkflowHandle[Any]) -> Any:
-        """What a workflow failed with."""
+        """The failure of a workflow."""
         with pytest.raises(WorkflowFailureError) as caught:
             await handle.result()
         return caught.value.cause
@@ -75,7 +75,7 @@ class Scene:
         return handle
 
     async def patiently(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Ask; where no worker is there at the moment, or it died over the question, again."""
+        """Repeat a request while no worker is running, or if it died during the request."""
         while True:
             try:
                 return await call()
@@ -88,12 +88,12 @@ class Scene:
         return await self.patiently(lambda: handle.query(query, args=args))
 
     async def update(self, handle: WorkflowHandle[Any], update: Any, *args: Any) -> Any:
-        """Update under one id, however often it is asked for."""
+        """Send an update under one id, however often it is repeated."""
         update_id = f"u{next(_numbers)}"
         return await self.patiently(lambda: handle.execute_update(update, args=args, id=update_id))
 
     async def until(self, handle: WorkflowHandle[Any], query: Any, value: Any) -> None:
-        """Wait until a query answers so."""
+        """Wait until a query returns this value."""
         while await self.ask(handle, query) != value:
             await asyncio.sleep(0.03)
 
@@ -123,7 +123,7 @@ _NOBODY_THERE = {
 
 
 def write(note: str, text: str) -> None:
-    """Write at once or not at all: a worker may die in between."""
+    """Write atomically: a worker may die in between."""
     path = Path(note)
     half = path.with_suffix(".half")
     half.write_text(text)

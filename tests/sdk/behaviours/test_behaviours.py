@@ -1,4 +1,4 @@
-"""Every behaviour of workflows, on both stores, with runs kept by workers, not kept, and with workers that die."""
+"""Every behaviour of workflows, on both stores, with cached runs, without a cache, and with workers that die."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHORT_LEASES = {
     "DW_QUERY_TASK_TIMEOUT": "5",
     "DW_WORKER_STALE_AFTER_SECONDS": "5",
 }
-"""What a dead worker held is free again soon."""
+"""Leases of a dead worker expire soon."""
 DEATHS = 4
 QUEUE = "behaviours"
 RETRACER = Retracer(WORKFLOWS)
@@ -96,7 +96,7 @@ async def test_every_behaviour_holds_and_its_history_can_be_retraced(
 
 
 async def _show(each: Behaviour, scene: Scene) -> str | None:
-    """Play a behaviour; what went wrong, in words."""
+    """Run a behaviour and return what went wrong, if anything."""
     began = time.monotonic()
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -113,7 +113,7 @@ def _shown(events: Sequence[Mapping[str, Any]]) -> str:
 
 
 async def _histories(scene: Scene) -> list[History]:
-    """Those of all workflows of a behaviour, with the runs that they continued from."""
+    """The histories of all workflows of a behaviour, including the runs that they continued from."""
     found = []
     for handle in scene.handles:
         described = await handle.describe()

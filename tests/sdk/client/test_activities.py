@@ -1,4 +1,4 @@
-"""Standalone activities through the client; their workers are played by hand."""
+"""Standalone activities through the client; the test plays the worker."""
 
 from __future__ import annotations
 

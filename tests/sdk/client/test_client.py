@@ -1,4 +1,4 @@
-"""The client against a real server; its workers are played by hand."""
+"""The client against a real server; the test plays the worker."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Greeting:
     times: int = 1
 
 
-# Starting, and waiting for the result
+# Starts and results
 
 
 async def test_a_workflow_is_started_by_name_and_its_result_has_the_type_that_was_asked_for(
@@ -158,7 +158,7 @@ async def test_results_of_cancelled_and_terminated_workflows_say_so(client: Clie
 
 
 async def _meet_stepwise_code(hand: Hand) -> None:
-    """A workflow that was cancelled meets code that cannot be asked to end: it closes."""
+    """A cancelled workflow meets code that cannot handle cancellation: it closes."""
     task = await hand.take()
     (await hand.decide(task, {"type": "complete_workflow", "result": None})).expect(409, "run_closed")
 
@@ -243,7 +243,7 @@ async def test_a_query_that_the_workflow_does_not_know_is_rejected(client: Clien
 
 
 async def apply_update(hand: Hand, command: dict[str, Any]) -> None:
-    """Begin the workflow, then carry out the update that comes."""
+    """Start the workflow, then execute the update that arrives."""
     await hand.decide(await hand.take(), {"type": "open_condition_wait", "condition_key": "updated"})
     task = await hand.take()
     await hand.decide(task, {"update_id": task["workflow_update_id"]} | command)
@@ -313,7 +313,7 @@ async def test_the_start_of_an_update_tells_its_workflow_or_why_there_is_none(cl
         await refused.workflow_handle()
 
 
-# Ending, and histories
+# Cancellation, termination, histories
 
 
 async def test_a_cancel_that_is_sent_again_under_its_request_id_is_the_same(
@@ -347,7 +347,7 @@ async def test_events_are_followed_as_they_come_until_the_run_closes(client: Cli
     assert (seen[0], seen[-1]) == ("WorkflowStarted", "WorkflowCompleted")
 
 
-# Finding, and acting on many
+# Visibility and batch operations
 
 
 async def test_runs_are_listed_over_pages_and_counted(client: Client) -> None:
@@ -374,7 +374,9 @@ async def test_many_runs_are_seen_before_they_are_cancelled(client: Client) -> N
     assert (signalled.matched, signalled.acted) == (3, 3)
     done = await client.cancel_workflows(query, reason="season is over")
     assert (done.matched, done.acted, done.failed) == (3, 3, 0)
-    assert (await client.terminate_workflows(query)).acted == 3  # they were asked to end, and no worker came
+    assert (
+        await client.terminate_workflows(query)
+    ).acted == 3  # cancellation was requested, and no worker came
     assert (await keep.describe()).status is WorkflowExecutionStatus.RUNNING
 
 
@@ -382,7 +384,7 @@ async def test_many_runs_are_seen_before_they_are_cancelled(client: Client) -> N
 
 
 class Shouting(ClientInterceptor):
-    """Tells what passes, and says it louder."""
+    """An interceptor that records requests and changes them."""
 
     def __init__(self, seen: list[str], name: str) -> None:
         self.seen, self.name = seen, name
@@ -426,7 +428,7 @@ async def test_a_client_speaks_through_its_converter(scene: Cluster, hand: Hand)
         assert await handle.result() == "y" * 10_000
 
 
-# Mistakes that are found before anything is sent
+# Errors that are found before anything is sent
 
 
 async def test_one_argument_and_a_list_of_arguments_are_too_much(client: Client) -> None:

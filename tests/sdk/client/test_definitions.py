@@ -1,4 +1,4 @@
-"""Workflows, signals, queries and updates named by their code."""
+"""Workflows, signals, queries and updates given as code instead of names."""
 
 from __future__ import annotations
 
@@ -134,15 +134,18 @@ def test_what_a_converter_may_still_make_fit_is_left_to_it() -> None:
 
 
 def test_what_is_no_such_thing_is_told_so() -> None:
-    with pytest.raises(TypeError, match=r"Order.helper is no signal: give a method under @workflow\.signal"):
+    with pytest.raises(
+        TypeError,
+        match=r"Order.helper is not a workflow signal: pass a method decorated with @workflow\.signal",
+    ):
         signal_target(Order.helper)
-    with pytest.raises(TypeError, match=r"Order.approve is no query"):
+    with pytest.raises(TypeError, match=r"Order.approve is not a workflow query"):
         query_target(Order.approve)
-    with pytest.raises(TypeError, match="5 is no update"):
+    with pytest.raises(TypeError, match="5 is not a workflow update"):
         update_target(5)
-    with pytest.raises(TypeError, match="start it by the name that is meant"):
+    with pytest.raises(TypeError, match="start it by name"):
         workflow_target(Any_)
-    with pytest.raises(DefinitionError, match="Cart is no workflow"):
+    with pytest.raises(DefinitionError, match="Cart is not a workflow"):
         workflow_target(Cart)
     with pytest.raises(ValueError, match="must not be empty"):
         workflow_target("")

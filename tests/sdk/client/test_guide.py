@@ -1,4 +1,4 @@
-"""The guide of the client shows calls that exist."""
+"""The calls in the client guide exist."""
 
 from __future__ import annotations
 

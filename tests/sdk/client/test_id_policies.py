@@ -1,4 +1,4 @@
-"""Ids of clients: used again after an end, any printable text, and handles that stay with their start."""
+"""Workflow ids: reuse, any printable text, and handles bound to their start."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_a_signal_with_a_start_begins_a_new_run_once_the_last_one_has_ende
     client: Client, hand: Hand
 ) -> None:
     first = await client.start_workflow("greeter", id="w", task_queue="q", start_signal="hi")
-    await hand.finish(await hand.take(), 1)  # turned back: the code has not seen the signal
+    await hand.finish(await hand.take(), 1)  # refused: the code has not seen the signal
     await hand.finish(await hand.take(), 1)
     second = await client.start_workflow("greeter", id="w", task_queue="q", start_signal="hi")
     assert (await first.result(), second.is_new) == (1, True)

@@ -1,4 +1,4 @@
-"""Ids that a client makes for what has none."""
+"""Generated ids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, at_ms: int) -> None:
 
 
 def test_ids_sort_by_the_time_at_which_they_are_made(monkeypatch: pytest.MonkeyPatch):
-    """So that rows which are written together lie together: an index takes a new id at its end, not anywhere."""
+    """So that rows written together are adjacent: an index then appends new ids at its end."""
     made = []
     for at_ms in (1, 999, 1_000_000, 1_700_000_000_000, 1_700_000_000_001):
         stop_at(monkeypatch, at_ms)

@@ -1,4 +1,4 @@
-"""Starts that are under way together travel together: who is told what."""
+"""Concurrent starts share requests, and each gets its own outcome."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ class Played:
     async def close(self) -> None: ...
 
     async def requests(self, count: int) -> list[tuple[str, Json, asyncio.Future[Json]]]:
-        """The first requests, once there are so many."""
+        """The first `count` requests, once there are that many."""
         async with self._seen:
             await self._seen.wait_for(lambda: len(self.asked) >= count)
         return self.asked[:count]
 
 
 async def _busy(count: int) -> tuple[Played, list[asyncio.Task[Json]]]:
-    """So many starts: the first ones are open, the others have gathered behind them."""
+    """Starts of which the first are in flight, and the others are queued behind them."""
     transport = Played()
     starts = StartBatcher(transport, "activities")
     sent = [asyncio.ensure_future(starts.send({"n": n}, f"key-{n}")) for n in range(count)]
@@ -187,7 +187,7 @@ def test_a_client_whose_loop_ended_in_the_middle_sends_in_the_next_one() -> None
 
 
 async def test_one_that_is_put_off_is_tried_again_alone_with_its_key() -> None:
-    """Alone it has all the patience of a single request."""
+    """Sent alone it has the retries of a single request."""
     transport, sent = await _busy(OPEN_MAX + 1)
     transport.asked[0][2].set_result({})
     _, body, answer = (await transport.requests(OPEN_MAX + 1))[-1]

@@ -1,4 +1,4 @@
-"""The client for code without async."""
+"""`SyncClient`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def client(connect: Callable[..., SyncClient]) -> SyncClient:
 
 
 class Hand:
-    """A worker played by hand, without async."""
+    """A worker played by the test, without asyncio."""
 
     def __init__(self, scene: Cluster) -> None:
         self.url, self.headers = scene.first.url, headers("worker", scene.namespace)

@@ -1,4 +1,4 @@
-"""What a type checker sees of the client. Nothing here runs: mypy reads it with all other tests."""
+"""What a type checker infers for the client. Nothing here runs: mypy checks it with the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values on the wire: what can be sent, what comes back by which hint, and what is said when it cannot."""
+"""Data conversion: what can be encoded, how it is decoded by type hints, and the errors."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def back(value: object, hint: Any) -> Any:
     return DEFAULT.decode(DEFAULT.encode(value, "it"), hint)
 
 
-# Sending
+# Encoding
 
 PLAIN_FORMS: list[tuple[object, object]] = [
     (Item("a"), {"name": "a", "price": 0.0, "colour": "red"}),
@@ -270,7 +270,7 @@ def test_the_items_of_a_set_have_one_order_in_every_process() -> None:
     assert len(told) == 1
 
 
-# Reading
+# Decoding
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,7 @@ payments = st.builds(
 
 
 class Scrambled:
-    """A codec of the user, of the same shape as an encrypting one."""
+    """A user's codec, of the same shape as an encrypting one."""
 
     name = "scrambled"
 
@@ -569,7 +569,7 @@ def test_the_bound_holds_for_what_is_sent_and_so_after_compression() -> None:
     assert sent("x" * 10_000, converter) == "x" * 10_000
 
 
-# The house
+# Guide and layering
 
 
 def test_refusals_survive_being_copied_between_processes() -> None:

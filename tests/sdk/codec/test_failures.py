@@ -1,4 +1,4 @@
-"""Errors on their way between activities, workflows and clients: what is written down and what comes back."""
+"""Errors between activities, workflows and clients: encoding and decoding."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def raised(make: Callable[[], BaseException]) -> BaseException:
 
 
 def chained(*errors: BaseException) -> BaseException:
-    """The first one, caused by the second, and so on."""
+    """The first error, caused by the second, and so on."""
     for error, cause in pairwise(errors):
         error.__cause__ = cause
     return errors[0]
 
 
 def travelled(error: BaseException, converter: DataConverter = DEFAULT) -> FailureError:
-    """What is restored from an error that went over the wire."""
+    """The error after encoding and decoding."""
     return error_from(json.loads(json.dumps(failure_of(error, converter))), converter)
 
 
@@ -88,7 +88,7 @@ def activity_failed(body: dict[str, Any], **more: Any) -> dict[str, Any]:
     } | more
 
 
-# Writing
+# Encoding
 
 
 def test_an_exception_is_told_by_its_class_its_message_and_where_it_was_raised() -> None:
@@ -186,7 +186,7 @@ def test_an_error_whose_message_cannot_be_made_is_told_all_the_same() -> None:
         def __str__(self) -> str:
             raise RuntimeError("no")
 
-    assert failure_of(Broken(), DEFAULT)["message"] == "(its message cannot be made: RuntimeError)"
+    assert failure_of(Broken(), DEFAULT)["message"] == "(its message cannot be built: RuntimeError)"
     assert failure_of(ValueError(), DEFAULT)["message"] == "ValueError"
 
 
@@ -235,7 +235,7 @@ def test_an_upstream_refusal_says_how_long_to_wait() -> None:
         ActivityThrottled("soon")  # type: ignore[arg-type]
 
 
-# Restoring
+# Decoding
 
 
 def test_a_failed_activity_comes_back_with_what_its_code_raised() -> None:

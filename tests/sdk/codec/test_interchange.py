@@ -1,4 +1,4 @@
-"""Two SDKs on one server: each calls activities of the other, and values arrive as they were sent."""
+"""Two SDKs on one server: each calls activities of the other, and values arrive unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a mistake in user code is: file, line and traceback in every place in which a person looks for it."""
+"""Bugs in user code: file, line and traceback wherever a person looks for them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def price_of(cart: dict[str, int], item: str) -> int:
 
 @workflow.defn(name="Buggy")
 class Buggy:
-    """Fails its task, and never its run."""
+    """Fails its task, never its run."""
 
     @workflow.run
     async def run(self) -> int:
@@ -79,7 +79,7 @@ class Failing:
 
 
 async def command(scene: Cluster, *words: str) -> Result:
-    """The command line, against the server of the scene."""
+    """The command line against the server of the scene."""
     environment = {
         "DURABLE_WORKFLOW_SERVER_URL": scene.first.url,
         "DURABLE_WORKFLOW_AUTH_TOKEN": "operator-secret",
@@ -90,7 +90,7 @@ async def command(scene: Cluster, *words: str) -> Result:
 
 
 async def fail_a_task(client: Client, **options: Any) -> Watched:
-    """Have a worker run the code with the mistake until the server knows of it."""
+    """Let a worker run the buggy code until the server has recorded the failure."""
     watched = Watched(client.transport)
     own = Client(watched, namespace=client.namespace)
     async with Worker(own, task_queue=QUEUE, workflows=[Buggy], **options):
@@ -141,7 +141,7 @@ class TestAMistakeInAWorkflow:
 
 @workflow.defn
 class Refused:
-    """Asks for something that the server refuses."""
+    """Issues a command that the server refuses."""
 
     @workflow.run
     async def run(self, how: str) -> None:
@@ -174,7 +174,7 @@ async def test_a_command_that_the_server_refuses_is_logged_with_the_line_that_as
 
 
 class NotFoundError(Exception):
-    """An error of the user, with the name of one of the SDK's."""
+    """A user's error with the name of an SDK error."""
 
 
 @activity.defn
@@ -290,7 +290,7 @@ class TestAFailedRun:
         assert "Stack trace" not in shown.stdout, "a reason to wait is one line"
 
 
-# The text of tracebacks
+# Traceback texts
 
 
 def raised(error: BaseException) -> BaseException:
@@ -355,7 +355,7 @@ def test_tracebacks_are_taken_out_of_failures_causes_and_commands() -> None:
 
 @given(st.text(), st.none() | st.text(min_size=1))
 def test_a_stored_error_is_read_as_it_was_written(message: str, stack: str | None) -> None:
-    """Holds for any text that is not longer than what is kept."""
+    """For any text that is not longer than what is stored."""
     stored = join_error(message, stack)
     read = split_error(stored)
     assert read == (message, stack if stack and stack.strip() else None) or "Stack trace:" in message

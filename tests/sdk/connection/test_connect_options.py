@@ -1,4 +1,4 @@
-"""Which server a client talks to: arguments, environment, profile, default; and what it learns when it connects."""
+"""Server address and credentials: arguments, environment, profile, default; and the check on connecting."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_profile_of_a_file_that_is_not_there_is_refused(tmp_path: Path) -> Non
         ConnectOptions.resolve(profile="prod", environment={"PENSTOCK_PROFILES": str(tmp_path / "none.toml")})
 
 
-# Connecting to real servers, and to what is none
+# Connecting to real servers, and to other programs
 
 
 async def test_a_client_connects_by_the_environment(

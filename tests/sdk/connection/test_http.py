@@ -1,4 +1,4 @@
-"""What comes of answers in all their forms, and which connections are used again."""
+"""HTTP responses in all forms, and which connections are reused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
 def zipped(text: bytes) -> bytes:
-    """The same bytes whenever it is called: they become names of tests, which all who run them must know alike."""
+    """The same bytes in every call: they become test ids, which all processes must agree on."""
     return gzip.compress(text, mtime=0)
 
 
@@ -39,7 +39,7 @@ def packed(body: bytes) -> bytes:
 
 
 class Stage:
-    """A server that says one thing for each request, and counts connections and requests."""
+    """A server with one response per request, which counts connections and requests."""
 
     def __init__(self, *said: bytes, then: Callable[[asyncio.StreamWriter], None] | None = None) -> None:
         self.said, self.then = list(said), then
@@ -338,7 +338,7 @@ async def test_a_client_that_is_closed_ends_its_requests_and_opens_nothing_any_m
         with pytest.raises(RuntimeError, match="This client is closed") as told:
             await waiting
         await stage.closed.wait()
-    assert ("may have been carried out" in str(told.value)) is not idempotent
+    assert ("may have had an effect" in str(told.value)) is not idempotent
     assert stage.opened == 1
 
 
@@ -389,7 +389,7 @@ def test_a_client_is_closed_quietly_when_its_loop_is_gone() -> None:
 
 @contextmanager
 def one_answer(said: bytes) -> Iterator[str]:
-    """A server outside of every event loop; it goes on until the other side closes."""
+    """A server outside of every event loop; it runs until the other side closes."""
 
     def serve() -> None:
         there, _ = listening.accept()

@@ -1,4 +1,4 @@
-"""Answers that get lost, and a server that dies: what the client asked for happens once, and waits go on."""
+"""Lost responses and a server that dies: requests take effect once, and waits continue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.sdk.server_fixtures import OPERATOR, connected, serving
 
 
 class LosingProxy:
-    """Passes requests on to a server, and loses as many answers as it is told to."""
+    """Forwards requests to a server and drops a given number of responses."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -117,7 +117,7 @@ async def test_a_wait_for_a_result_outlives_the_server(tmp_path_factory: pytest.
         hand = await cluster.worker("w1")
         handle = await client.start_workflow("greeter", id="w", task_queue="q")
         waiting = asyncio.create_task(handle.result())
-        await handle.describe()  # sent behind the wait, so that it has been heard
+        await handle.describe()  # sent after the wait, so that it has arrived
         cluster.first.kill()
         with pytest.raises(Unreachable):
             await impatient(cluster)

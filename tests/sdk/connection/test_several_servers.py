@@ -1,4 +1,4 @@
-"""Several addresses of one cluster: the next one is asked when one fails, and nothing is carried out twice."""
+"""Several addresses of one cluster: failover to the next, and nothing takes effect twice."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def nobody() -> str:
 
 @asynccontextmanager
 async def frozen() -> AsyncIterator[str]:
-    """The address of a server that takes connections, and never reads nor answers."""
+    """The address of a server that accepts connections and never reads or answers."""
     over = asyncio.Event()
 
     async def wait(*_: object) -> None:
@@ -86,7 +86,7 @@ class TestAddresses:
 class TestTheNextOne:
     async def test_it_is_asked_at_once_and_stays_in_use(self) -> None:
         async with scripted(FINE, FINE) as second:
-            made = HttpTransport([nobody(), second.url], patience=RequestRetries(0))
+            made = HttpTransport([nobody(), second.url], retries=RequestRetries(0))
             for _ in range(2):
                 assert await made.control("POST", "/x", {}, idempotent=False) == {"fine": True}
             assert made.url == second.url
@@ -95,7 +95,7 @@ class TestTheNextOne:
     @pytest.mark.parametrize("first", [HANG_UP, AWAY], ids=["hangs up", "is draining"])
     async def test_a_request_that_may_be_sent_twice_goes_to_it(self, first: bytes | None) -> None:
         async with scripted(first) as one, scripted(FINE) as two:
-            made = HttpTransport([one.url, two.url], patience=RequestRetries(0))
+            made = HttpTransport([one.url, two.url], retries=RequestRetries(0))
             assert await made.control("POST", "/x", {"a": 1}, idempotent=True) == {"fine": True}
             assert len(one.heard) == len(two.heard) == 1
             await made.close()
@@ -103,7 +103,7 @@ class TestTheNextOne:
     @pytest.mark.parametrize("first", [HANG_UP, AWAY], ids=["hangs up", "is draining"])
     async def test_a_request_that_may_have_been_carried_out_does_not(self, first: bytes | None) -> None:
         async with scripted(first) as one, scripted(FINE) as two:
-            made = HttpTransport([one.url, two.url], patience=QUICK)
+            made = HttpTransport([one.url, two.url], retries=QUICK)
             with pytest.raises((Unreachable, ServerRefused)):
                 await made.control("POST", "/x", {"a": 1}, idempotent=False)
             assert two.heard == []
@@ -111,7 +111,7 @@ class TestTheNextOne:
 
     async def test_when_all_are_away_the_error_names_each(self) -> None:
         one, two = nobody(), nobody()
-        made = HttpTransport([one, two], patience=RequestRetries(0))
+        made = HttpTransport([one, two], retries=RequestRetries(0))
         with pytest.raises(Unreachable) as raised:
             await made.control("GET", "/x", idempotent=True)
         assert one in str(raised.value)
@@ -123,7 +123,7 @@ class TestTheNextOne:
     ) -> None:
         one = nobody()
         async with scripted(FINE, FINE) as two:
-            made = HttpTransport([one, two.url], patience=RequestRetries(0))
+            made = HttpTransport([one, two.url], retries=RequestRetries(0))
             for _ in range(2):
                 await made.control("GET", "/x", idempotent=True)
             await made.close()
@@ -132,14 +132,14 @@ class TestTheNextOne:
         assert told.endswith(f"Requests go to {two.url} now")
 
     async def test_a_renewal_goes_to_it_while_the_first_is_frozen_and_the_lease_lasts(self) -> None:
-        """A frozen server accepts connections and never answers; the lease must not end for that."""
+        """A frozen server accepts connections and never answers; the lease must not expire because of it."""
         renewed = answer(200, '{"lease_ends_after_ms": 60000}')
         async with frozen() as one, scripted(renewed) as two, asyncio.timeout(25):
-            made = HttpTransport([one, two.url], patience=QUICK)
+            made = HttpTransport([one, two.url], retries=QUICK)
             task = leased(
                 {"task_id": "t", "activity_attempt_id": "a", "lease_ends_after_ms": 4000}, lease_clock()
             )
-            await WorkerApi(made, "w", "q").keep(task)
+            await WorkerApi(made, "w", "q").renew_activity(task)
             assert len(two.heard) == 1
             assert not lease_of(task).is_over
             assert made.url == two.url
@@ -147,7 +147,7 @@ class TestTheNextOne:
 
     async def test_the_first_is_asked_again_when_the_second_fails(self) -> None:
         async with scripted(AWAY, FINE) as one, scripted(AWAY) as two:
-            made = HttpTransport([one.url, two.url], patience=QUICK)
+            made = HttpTransport([one.url, two.url], retries=QUICK)
             assert await made.control("GET", "/x", idempotent=True) == {"fine": True}
             assert (len(one.heard), len(two.heard)) == (2, 1)
             await made.close()
@@ -202,7 +202,7 @@ class TestClientsWorkersAndCommands:
 
 
 async def test_a_server_that_is_down_shows_no_frames_of_asyncio() -> None:
-    made = HttpTransport(nobody(), patience=RequestRetries(0))
+    made = HttpTransport(nobody(), retries=RequestRetries(0))
     with pytest.raises(Unreachable, match="connection refused") as raised:
         await made.control("GET", "/x", idempotent=True)
     cause = raised.value.__cause__
@@ -221,7 +221,7 @@ async def test_a_server_that_is_down_is_told_of_at_once_and_when_it_is_back(
         refused.set()
         return 0.0
 
-    made = HttpTransport(f"http://127.0.0.1:{port}", patience=QUICK, jitter=jitter)
+    made = HttpTransport(f"http://127.0.0.1:{port}", retries=QUICK, jitter=jitter)
     with caplog.at_level(logging.INFO, "penstock"):
         asking = asyncio.create_task(made.control("GET", "/x", idempotent=True))
         await refused.wait()

@@ -1,4 +1,4 @@
-"""A server that wants signatures: our client, worker and command line sign, and say how where they cannot."""
+"""A server that requires signatures: client, worker and command line sign requests, or say what is missing."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_each_attempt_is_signed_anew() -> None:
     async with scripted(HANG_UP, FINE) as script:
         key = SigningKey.parse("operator:secret")
         quick = RequestRetries(seconds=5, first_pause_s=0.001)
-        made = HttpTransport(script.url, control_key=key, patience=quick)
+        made = HttpTransport(script.url, control_key=key, retries=quick)
         await made.control("POST", "/x", {"a": 1}, idempotent=True)
         await made.close()
     signatures = [line for heard in script.heard for line in heard.split(b"\r\n") if b"v1=" in line]
@@ -129,7 +129,7 @@ async def test_each_attempt_is_signed_anew() -> None:
 async def test_a_connection_that_was_kept_and_is_closed_gets_another_signature() -> None:
     async with scripted(FINE, HANG_UP, FINE) as script:
         made = HttpTransport(
-            script.url, control_key=SigningKey.parse("operator:secret"), patience=RequestRetries(0)
+            script.url, control_key=SigningKey.parse("operator:secret"), retries=RequestRetries(0)
         )
         for _ in range(2):
             await made.control("GET", "/x", idempotent=True)

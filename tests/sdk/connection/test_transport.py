@@ -1,4 +1,4 @@
-"""What is sent again and what is not, and what a caller is told of servers that are away, busy or strangers."""
+"""Which requests are resent, and the errors for servers that are unreachable, busy or not Penstock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FINE = answer(200, '{"fine": true}')
 
 @dataclass
 class Scripted:
-    """A server that says what it was told to, one answer for each request, and keeps what it heard."""
+    """A server with one scripted response per request, which records requests."""
 
     answers: list[bytes | None]
     heard: list[bytes] = field(default_factory=list)
@@ -76,7 +76,7 @@ async def scripted(*answers: bytes | None, port: int = 0) -> AsyncIterator[Scrip
 
 @asynccontextmanager
 async def reaching(script: Scripted, **options: Any) -> AsyncIterator[HttpTransport]:
-    made = HttpTransport(script.url, **({"patience": QUICK} | options))
+    made = HttpTransport(script.url, **({"retries": QUICK} | options))
     try:
         yield made
     finally:
@@ -86,7 +86,7 @@ async def reaching(script: Scripted, **options: Any) -> AsyncIterator[HttpTransp
 async def ask(
     answers: Sequence[bytes | None], *, idempotent: bool, **options: Any
 ) -> tuple[Any, list[bytes]]:
-    """What comes of one POST, and what the server heard."""
+    """The outcome of one POST, and the requests that the server received."""
     async with scripted(*answers) as script, reaching(script, **options) as made:
         try:
             body = await made.control("POST", "/workflows", {"a": 1}, idempotent=idempotent)
@@ -95,7 +95,7 @@ async def ask(
         return body, script.heard
 
 
-# What is sent again
+# Resending
 
 
 async def test_an_idempotent_request_whose_connection_was_lost_is_sent_again_with_the_same_bytes() -> None:
@@ -108,7 +108,7 @@ async def test_an_idempotent_request_whose_connection_was_lost_is_sent_again_wit
 async def test_a_request_that_may_have_been_carried_out_is_not_sent_again_and_the_error_says_so() -> None:
     found, heard = await ask([HANG_UP, FINE], idempotent=False)
     assert isinstance(found, Unreachable)
-    assert "may have been carried out" in str(found)
+    assert "may have had an effect" in str(found)
     assert len(heard) == 1
 
 
@@ -119,7 +119,7 @@ async def test_any_request_is_sent_again_while_no_connection_can_be_made() -> No
         refused.set()
         return 0.0
 
-    made = HttpTransport(f"http://127.0.0.1:{port}", patience=QUICK, jitter=jitter)
+    made = HttpTransport(f"http://127.0.0.1:{port}", retries=QUICK, jitter=jitter)
     asking = asyncio.create_task(made.control("POST", "/workflows", {}, idempotent=False))
     await refused.wait()
     async with scripted(FINE, port=port):
@@ -150,12 +150,12 @@ async def test_a_server_that_asks_for_more_patience_than_there_is_is_believed_at
 
 
 def test_pauses_grow_to_a_longest_one_with_jitter_and_never_cut_what_the_server_asks_for() -> None:
-    patience = RequestRetries(first_pause_s=0.1, longest_pause_s=1.0)
-    assert [patience.pause_s(attempt, None, 1.0) for attempt in range(1, 7)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
-    assert patience.pause_s(3, None, 0.0) == pytest.approx(0.2)
-    assert patience.pause_s(1, 7.0, 0.0) == 7.0
-    assert 7.0 <= patience.pause_s(1, 7.0, 1.0) <= 8.0
-    assert patience.pause_s(10_000, None, 1.0) == 1.0
+    retries = RequestRetries(first_pause_s=0.1, longest_pause_s=1.0)
+    assert [retries.pause_s(attempt, None, 1.0) for attempt in range(1, 7)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert retries.pause_s(3, None, 0.0) == pytest.approx(0.2)
+    assert retries.pause_s(1, 7.0, 0.0) == 7.0
+    assert 7.0 <= retries.pause_s(1, 7.0, 1.0) <= 8.0
+    assert retries.pause_s(10_000, None, 1.0) == 1.0
 
 
 async def test_other_refusals_are_raised_at_once_with_their_reason() -> None:
@@ -171,7 +171,7 @@ async def test_other_refusals_are_raised_at_once_with_their_reason() -> None:
 
 
 async def test_patience_ends() -> None:
-    made = HttpTransport(f"http://127.0.0.1:{free_port()}", patience=RequestRetries(seconds=0.01))
+    made = HttpTransport(f"http://127.0.0.1:{free_port()}", retries=RequestRetries(seconds=0.01))
     with pytest.raises(Unreachable, match=r"Cannot reach http://127.0.0.1"):
         await made.control("GET", "/workflows", idempotent=True)
     await made.close()
@@ -187,7 +187,7 @@ async def test_an_answer_that_does_not_come_in_time_counts_as_lost(monkeypatch: 
             await made.control("POST", "/workflows", {}, idempotent=False, timeout_s=0.0)
 
 
-# Strangers
+# Other programs
 
 
 async def test_another_program_on_the_port_is_told_apart() -> None:
@@ -201,7 +201,7 @@ async def test_another_program_on_the_port_is_told_apart() -> None:
 async def test_an_answer_that_is_no_http_is_told_without_the_token() -> None:
     found, _ = await ask([b"220 mail.example ready\r\n\r\n"], idempotent=False, token="t0ken")
     assert isinstance(found, Unreachable)
-    assert "does not speak HTTP" in str(found)
+    assert "not valid HTTP" in str(found)
     told = "".join(traceback.format_exception(found)) + repr(found.__cause__) + repr(found.__context__)
     assert "t0ken" not in told
 
@@ -222,7 +222,7 @@ async def test_a_proxy_whose_server_is_away_is_asked_again() -> None:
     assert len(heard) == 1
 
 
-# What is sent
+# Request contents
 
 
 async def test_each_plane_has_its_version_and_its_token() -> None:
@@ -260,7 +260,7 @@ async def test_connections_are_kept_open() -> None:
         assert len(script.answers) == 0
 
 
-# What is refused before anything is sent
+# Errors before anything is sent
 
 
 @pytest.mark.parametrize(

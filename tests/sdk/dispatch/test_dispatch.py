@@ -1,4 +1,4 @@
-"""Calls of activities: what the configuration, the definition and the call say of where they go and how."""
+"""Options of activity calls: from the dispatch configuration, the definition and the call."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def decorated(job: Job) -> str:
 
 
 def asked(call: Any, config: DispatchConfig | None = None) -> Json:
-    """The command that workflow code sends when it makes a call."""
+    """The command that workflow code sends for a call."""
 
     @workflow.defn
     class Caller:
@@ -102,7 +102,7 @@ def _begun(workflow_type: str) -> Json:
     return {"workflow_type": workflow_type, "events": Story().events}
 
 
-# ── where it goes, and how ──────────────────────────────────────────────────────────────────────────────────
+# ── options ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_plain_call_goes_where_its_handle_leads_with_the_options_of_all_layers() -> None:
@@ -431,7 +431,7 @@ Running = Callable[[ConfigGetter], WorkflowRun]
 
 @pytest.fixture
 def running() -> Iterator[Running]:
-    """Runs of `Twice` under a configuration, forgotten at the end."""
+    """Runs of `Twice` under a configuration, evicted at the end."""
     runs: list[WorkflowRun] = []
 
     def begin(dispatch: ConfigGetter) -> WorkflowRun:

@@ -1,4 +1,4 @@
-"""Dispatch with a server and workers: work goes where it is sent, and the history says why."""
+"""Dispatch with a server and workers: activities are routed, and the history records why."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def where(job: Json) -> str:
 
 @workflow.defn
 class Route:
-    """Asks each model where it runs."""
+    """Calls an activity on each model."""
 
     @workflow.run
     async def run(self, models: list[str]) -> list[str]:
@@ -57,7 +57,7 @@ class Route:
 
 @workflow.defn
 class Stepwise:
-    """Schedules one activity, waits for a word, and schedules another."""
+    """Schedules one activity, waits for a signal, and schedules another."""
 
     def __init__(self) -> None:
         self.heard = False
@@ -84,7 +84,7 @@ async def scheduled(env: WorkflowEnvironment, workflow_id: str) -> list[Json]:
     return [dict(each["payload"]) for each in history.events if each["event_type"] == "ActivityScheduled"]
 
 
-# ── work goes where it is sent ──────────────────────────────────────────────────────────────────────────────
+# ── routing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_handles_lead_work_to_the_workers_of_their_queues(env: WorkflowEnvironment) -> None:
@@ -149,7 +149,7 @@ async def test_an_activity_without_heartbeats_of_its_own_outlasts_its_heartbeat_
             assert await env.client.execute_workflow(Slowly.run, id="slow", task_queue="home") == "done"
 
 
-# ── a file that changes ─────────────────────────────────────────────────────────────────────────────────────
+# ── a file that changes ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 BEFORE = """

@@ -1,4 +1,4 @@
-"""Histories written by hand, for runs that are replayed without a server."""
+"""Handwritten histories, for replay without a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MARKER = "WorkflowTaskCompleted"
 
 
 def value(thing: Any) -> str:
-    """A value as it stands in an event."""
+    """An encoded value as in an event."""
     return DEFAULT.encode(thing, "value")["blob"]
 
 
@@ -24,7 +24,7 @@ def arguments(*things: Any) -> str:
 
 
 class Story:
-    """A history that grows; every event a second after the one before."""
+    """A history under construction; every event a second after the previous one."""
 
     def __init__(self, *given: Any) -> None:
         self.events: list[Json] = []
@@ -39,7 +39,7 @@ class Story:
         return self
 
     def decided(self, *events: tuple[str, Json]) -> Story:
-        """A workflow task was completed, and asked for these."""
+        """A completed workflow task with these commands."""
         self.then(MARKER, seen_through=len(self.events))
         for event_type, payload in events:
             self.then(event_type, **payload)
@@ -58,14 +58,14 @@ def types(activation: Activation) -> list[str]:
 
 
 def result(activation: Activation) -> Any:
-    """What the run returns with these commands."""
+    """The result of the run in these commands."""
     ending = activation.commands[-1]
     assert ending["type"] == "complete_workflow", activation.commands
     return DEFAULT.decode(ending["result"])
 
 
 def kept_and_replayed(workflow: type, portions: Sequence[int], story: Story) -> list[Activation]:
-    """What a run that is kept asks for at last, and one that is replayed from the beginning."""
+    """The last activation of a cached run, and of one replayed from the start."""
     kept = a_run(workflow)
     begun = 0
     for end in (*portions, len(story.events)):

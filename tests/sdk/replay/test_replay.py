@@ -1,4 +1,4 @@
-"""Replay: histories that were ever recorded stay replayable, and code that no longer fits them is found out."""
+"""Replay: recorded histories stay replayable, and code that no longer matches them is detected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def every_command() -> dict[str, Any]:
     return found
 
 
-# ── what was recorded ───────────────────────────────────────────────────────────────────────────────────────
+# ── recorded histories ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
@@ -55,7 +55,7 @@ def test_the_recorded_histories_have_every_command() -> None:
     assert set(RECORDED_AS.values()) <= seen
 
 
-# ── what can be read ────────────────────────────────────────────────────────────────────────────────────────
+# ── formats ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_history_is_read_as_it_was_fetched_saved_or_listed(every_command: dict[str, Any]) -> None:
@@ -93,11 +93,11 @@ def _recorded(name: str) -> Path:
     return RECORDED[0].with_name(f"{name}.json")
 
 
-# ── code that was changed ───────────────────────────────────────────────────────────────────────────────────
+# ── changed code ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def changed(name: str, **methods: Any) -> type:
-    """A workflow under a name whose history is recorded, with other code."""
+    """A workflow of a recorded type with different code."""
     return workflow.defn(name=name)(type(name, (), methods))
 
 
@@ -161,7 +161,7 @@ def test_a_change_behind_a_patch_fits_the_old_history() -> None:
     assert result.failure is None
 
 
-# ── the guard ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── determinism guard ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 @contextmanager
@@ -240,7 +240,7 @@ def test_a_type_that_looks_at_the_clock_when_a_result_is_read_is_refused() -> No
     }
     with started(ReadsWhatStampsItself) as run:
         run.activate([START])
-        run.keep(3)
+        run.confirm_recorded(3)
         with pytest.raises(DeterminismViolationError, match=r"workflow\.time"):
             run.activate([stamped])
 
@@ -259,16 +259,16 @@ class ClearsUp:
 
 
 def test_what_an_object_does_at_its_end_is_no_doing_of_the_workflow() -> None:
-    """Memory is cleared whenever it is, also of things that have nothing to do with the run."""
+    """Objects are finalized at any time, even if they have nothing to do with the run."""
     with started(ClearsUp) as run:
         assert [command["type"] for command in run.activate([START]).commands] == ["complete_workflow"]
 
 
-# ── a run that is kept ──────────────────────────────────────────────────────────────────────────────────────
+# ── cached runs ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_run_that_is_behind_does_not_take_what_it_missed_for_its_own(every_command: dict[str, Any]) -> None:
-    """Another one of the same worker was ahead: what lies between must not be skipped."""
+    """Another cached copy of the run was ahead: the events in between must not be skipped."""
     events = History.read(every_command).events
     marker = next(event["sequence"] for event in events if event["event_type"] == "WorkflowTaskCompleted")
     second = next(
@@ -279,6 +279,6 @@ def test_a_run_that_is_behind_does_not_take_what_it_missed_for_its_own(every_com
     with started(code.EveryCommand) as run:
         activation = run.activate(events[: marker - 1])
         assert not activation.closes
-        run.keep(marker + 3)
+        run.confirm_recorded(marker + 3)
         with pytest.raises(WorkflowTaskError):
             run.activate(events[second:])

@@ -1,4 +1,4 @@
-"""Replay, event by event: the code asks for the same things and sees the same things, kept or replayed."""
+"""Replay event by event: the code issues the same commands and observes the same values, cached or replayed."""
 
 from __future__ import annotations
 

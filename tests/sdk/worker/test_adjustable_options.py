@@ -1,4 +1,4 @@
-"""A worker that is adjusted while it runs: more places, fewer, another rate."""
+"""Adjusting a running worker: more slots, fewer slots, another rate."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_more_places_fill_at_once_and_fewer_wait_for_what_runs(
 
 @pytest.mark.parametrize("claiming", CLAIMS.values(), ids=CLAIMS)
 async def test_what_comes_for_places_that_are_gone_is_handed_back(client: Client, claiming: Claiming) -> None:
-    """Polls that wait when the places become fewer may bring as many as before."""
+    """Polls in flight when the number of slots shrinks may return as many tasks as before."""
     watched, gates = Watched(client.transport), Gates()
     own = Client(watched, namespace=client.namespace)
     async with Worker(
@@ -227,7 +227,7 @@ async def test_what_cannot_change_is_refused_and_nothing_has_changed(client: Cli
     assert worker._options.max_concurrent_activity_tasks == 100
 
 
-# ── places and tokens by themselves ─────────────────────────────────────────────────────────────────────────
+# ── slots and tokens ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_places_that_are_too_many_are_gone_when_they_are_given_back() -> None:
@@ -268,7 +268,7 @@ async def test_a_rate_that_is_raised_forgets_what_was_owed_at_the_old_one() -> N
 
 
 class Waiting:
-    """A server that answers when it is told to, and what becomes of what it gives."""
+    """A server that answers when told to, and records what happens to its tasks."""
 
     def __init__(self) -> None:
         self.asked: asyncio.Future[int] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""How a worker claims tasks: of several queues in order, so many at a time, and ahead of when it can run them."""
+"""Claims: several queues in order, batches, and prefetched tasks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
 
 
 class Counting(Watched):
-    """Counts the tasks that a worker was given."""
+    """Counts the tasks that a worker received."""
 
     def __init__(self, transport: Any) -> None:
         super().__init__(transport)
@@ -100,7 +100,7 @@ async def cap(client: Client, queue: str, most: int) -> None:
 
 
 async def test_a_small_batch_fills_all_places_without_any_news(client: Client) -> None:
-    """Scenario 17, and 19 and 20 by the way: no request asks for more than it may."""
+    """Scenario 17, with 19 and 20: no request asks for more than allowed."""
     watched, gates = Watched(client.transport), Gates()
     own = Client(watched, namespace=client.namespace)
     await send(client, 12)
@@ -167,7 +167,7 @@ async def test_the_places_of_the_only_worker_bind_under_a_cap_that_is_higher(cli
 
 
 async def test_a_worker_with_long_tasks_keeps_nothing_from_one_that_is_free(client: Client) -> None:
-    """Scenario 23: without claims ahead a worker has what it runs, and nothing else."""
+    """Scenario 23: without prefetch a worker holds only what it runs."""
     slow, fast = Gates(), Gates(opened=True)
     counted = Counting(client.transport)
     await send(client, 2)
@@ -182,7 +182,7 @@ async def test_a_worker_with_long_tasks_keeps_nothing_from_one_that_is_free(clie
 
 
 async def test_several_queues_share_the_places_and_the_first_goes_first(client: Client) -> None:
-    """Scenario 26, with one place; the queues are filled in the other order."""
+    """Scenario 26, with one slot; the queues are filled in reverse order."""
     gates = Gates(opened=True)
     for queue in ("low", "middle", "high"):
         await send(client, 3, queue)
@@ -206,7 +206,7 @@ async def test_a_worker_of_several_empty_queues_takes_from_whichever_gets_someth
 async def test_what_is_claimed_ahead_is_in_the_workers_hands_and_starts_as_places_get_free(
     client: Client, cluster: Cluster
 ) -> None:
-    """Scenario 22: as many in flight as it has places and buffer, and no more run than it has places."""
+    """Scenario 22: it holds as many as slots and buffer, and runs no more than it has slots."""
     watched, gates = Watched(client.transport), Gates()
     own = Client(watched, namespace=client.namespace)
     handles = await send(client, 12)
@@ -269,14 +269,14 @@ async def test_what_a_worker_that_stands_still_has_claimed_goes_to_one_that_is_f
 
 
 async def test_a_busy_worker_that_moves_keeps_what_it_claimed_by_renewing_it(client: Client) -> None:
-    """Scenario 58: the lease is shorter than the waiting, and each runs once."""
+    """Scenario 58: the lease is shorter than the wait, and each task runs once."""
     done: list[int] = []
 
     @activity.defn(name="pass_gate")
     async def slowly(name: str) -> str:
         done.append(activity.info().attempt)
         if len(done) == 1:
-            await asyncio.sleep(1.5 * lease_ms / 1000)  # the others wait longer than their leases last
+            await asyncio.sleep(1.5 * lease_ms / 1000)  # the others wait longer than their leases
         return name
 
     lease_ms = 2000
@@ -291,7 +291,7 @@ async def test_a_busy_worker_that_moves_keeps_what_it_claimed_by_renewing_it(cli
 
 
 async def test_no_more_run_than_the_cap_says_also_with_what_was_claimed_ahead(client: Client) -> None:
-    """Scenario 5: two workers with room for eight, and a cap of three."""
+    """Scenario 5: two workers with eight slots, and a cap of three."""
     await cap(client, QUEUE, 3)
     gates = Gates()
     handles = await send(client, 10)
@@ -365,7 +365,7 @@ def test_one_queue_for_itself_may_have_everything_whatever_is_refused() -> None:
 
 
 class Asked:
-    """Two queues of a round: one that is empty, and one that may have no room."""
+    """Two queues of a round: an empty one, and one that may have no capacity."""
 
     def __init__(self) -> None:
         self.free, self.started = 0, asyncio.Event()
@@ -450,7 +450,7 @@ async def test_what_began_while_it_was_good_goes_on_and_is_not_begun_again_after
         return "done"
 
     async with Worker(client, task_queue=QUEUE, activities=[outlive]):
-        for good_for_s in (1, 10, 100):  # a machine that is too busy to begin in time is given more
+        for good_for_s in (1, 10, 100):  # more time for a machine that is too busy to start in time
             good_until = datetime.now(UTC) + timedelta(seconds=good_for_s)
             handle = await client.start_activity(
                 outlive,
@@ -465,7 +465,7 @@ async def test_what_began_while_it_was_good_goes_on_and_is_not_begun_again_after
                 await asyncio.wait_for(begun.wait(), good_for_s)
                 break
         while datetime.now(UTC) < good_until:
-            await asyncio.sleep(0.05)  # until it is good no more
+            await asyncio.sleep(0.05)  # until it has expired
         opened.set()
         if not fails:
             assert await handle.result() == "done"
@@ -503,7 +503,9 @@ async def test_a_worker_is_given_its_queues_in_one_way(client: Client) -> None:
 async def test_a_worker_whose_tasks_run_in_processes_asks_for_short_leases(
     client: Client, heartbeat: timedelta | None
 ) -> None:
-    """Scenario 33: if it dies, its places are free again soon. Heartbeats may be further apart than a short lease."""
+    """Scenario 33: if it dies, its slots are free again soon. Heartbeats may be less frequent than a short lease
+    requires.
+    """
     watched = Watched(client.transport)
     own = Client(watched, namespace=client.namespace)
     options: dict[str, Any] = {} if heartbeat is None else {"heartbeat_timeout": heartbeat}

@@ -1,4 +1,4 @@
-"""Leases in a worker's hands: given back when it stops, and heeded while it renews them."""
+"""Leases of a worker: handed back on shutdown, and renewed meanwhile."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def new_id() -> str:
 
 
 class Gate:
-    """An activity that tells when it runs, and ends when it is let go."""
+    """An activity that signals its start, and ends when released."""
 
     def __init__(self) -> None:
         self.entered = asyncio.Event()
@@ -84,7 +84,7 @@ async def start_gate(client: Client) -> Any:
 
 
 async def beats(watched: Watched, times: int) -> list[dict[str, Any]]:
-    """What the heartbeats of activities said, when there were so many."""
+    """The bodies of activity heartbeats, once there are `times` of them."""
     while True:
         heard = watched.of("/heartbeat")
         told = [body for body in heard if "activity_attempt_id" in body]
@@ -157,7 +157,7 @@ async def test_the_renewal_of_a_lease_keeps_what_the_activity_told(client: Clien
 async def test_a_process_that_is_in_the_hands_of_c_code_is_not_taken_for_dead(
     client: Client, watched: Watched, tmp_path: Path
 ) -> None:
-    """Scenario 44: nothing in the process runs meanwhile, and it holds its lease for longer than that lasts."""
+    """Scenario 44: nothing else in the process runs meanwhile, and it holds its lease for longer than its duration."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     own = Client(watched, namespace=client.namespace)

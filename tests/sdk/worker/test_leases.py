@@ -1,4 +1,4 @@
-"""`no-begin-after-the-lease`: a worker runs a task only while its lease lasts, however late the answers come."""
+"""`no-begin-after-the-lease`: a worker runs a task only while its lease is valid, however late responses are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 from penstock.sdk import activity, workflow
 from penstock.sdk.clients.client import Client
-from penstock.sdk.lease import MARGIN_MOST_S, Lease, LeaseEnded, lease_clock, lease_of, leased
+from penstock.sdk.lease import MARGIN_MOST_S, Lease, LeaseExpired, lease_clock, lease_of, leased
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.worker import Worker
 from penstock.sdk.worker import metrics as names
@@ -68,7 +68,7 @@ async def proxy(scene: Cluster) -> AsyncIterator[LateProxy]:
 
 @pytest.fixture
 async def behind(scene: Cluster, proxy: LateProxy) -> AsyncIterator[Client]:
-    """A client whose answers pass through the proxy."""
+    """A client whose responses pass through the proxy."""
     async with await through(scene, proxy) as made:
         yield made
 
@@ -81,7 +81,7 @@ async def through(scene: Cluster, proxy: LateProxy) -> Client:
 
 @dataclass
 class Evidence:
-    """What workers run, told by the code itself: who began and ended which attempt, and when."""
+    """What workers run, recorded by the code itself: who began and ended which attempt, and when."""
 
     begun: list[tuple[str, int, str]] = field(default_factory=list)
     ended: list[tuple[str, int, str]] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Evidence:
     peak: int = 0
     open: asyncio.Event = field(default_factory=asyncio.Event)
     seconds: float | None = None
-    """How long an attempt takes; None: until it is let go."""
+    """How long an attempt takes; None until released."""
 
     def of(self, who: str) -> Any:
         """The activity as one worker runs it."""
@@ -152,7 +152,7 @@ def dropped(numbers: Numbers, kind: str, when: str = "before_start") -> int:
     return numbers.counts[names.LEASES_ENDED, kind, when]
 
 
-# What the user saw
+# What the user observed
 
 
 async def test_an_attempt_does_not_begin_after_the_next_one_has_completed(
@@ -179,7 +179,9 @@ async def test_an_attempt_does_not_begin_after_the_next_one_has_completed(
 async def test_workers_run_no_more_than_the_cap_while_one_is_cut_off(
     client: Client, behind: Client, proxy: LateProxy
 ) -> None:
-    """Leases that cannot be renewed end, their permits go to others, and the code that had them has stopped by then."""
+    """Leases that cannot be renewed expire, their permits go to others, and the code that held them has stopped by
+    then.
+    """
     evidence, cut_off, there = Evidence(), Numbers(), Numbers()
     await cap(client, 2)
     async with worker(behind, evidence, "cut off", cut_off):
@@ -201,7 +203,7 @@ async def test_workers_run_no_more_than_the_cap_while_one_is_cut_off(
 async def test_workers_run_no_more_than_the_cap_whatever_delays_answers(
     scene: Cluster, client: Client, claiming: Claiming | None
 ) -> None:
-    """Half of the answers come late, some of them long after their leases; every task ends, once for each caller."""
+    """Half of the responses are late, some of them long after their leases; every task ends, once for each caller."""
     dice = random.Random(17)
     evidence, numbers = Evidence(seconds=0.05), Numbers()
     await cap(client, 3)
@@ -361,12 +363,12 @@ def test_a_lease_lasts_from_the_moment_the_poll_was_sent_less_a_margin() -> None
     assert 60 - MARGIN_MOST_S - 1 < left_s <= 60 - MARGIN_MOST_S
     late = lease_of(leased({"lease_ends_after_ms": 60_000}, now - 59.99))
     assert late.is_over
-    with pytest.raises(LeaseEnded):
+    with pytest.raises(LeaseExpired):
         late.check()
 
 
 def test_a_poll_that_waited_long_is_not_late() -> None:
-    """The server counts from the arrival of the poll: its wait is part of what it says."""
+    """The server counts from the arrival of the poll: its wait is included."""
     waited = lease_of(leased({"lease_ends_after_ms": 30_000 + 1_000}, lease_clock() - 30))
     assert not waited.is_over
 
@@ -391,7 +393,7 @@ def test_a_server_that_does_not_say_how_long_a_lease_lasts_is_believed(answer: d
 
 
 def test_the_shortest_claims_can_be_started() -> None:
-    """A claim may last 100 ms; the margin is a small part of that."""
+    """A prefetch lease may last 100 ms; the margin is a small part of that."""
     lease = Lease()
     lease.extend(lease_clock(), {"lease_ends_after_ms": 100})
     assert not lease.is_over

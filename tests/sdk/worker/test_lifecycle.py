@@ -1,4 +1,4 @@
-"""The life of a worker: how it begins, what it survives, and how it ends."""
+"""The lifecycle of a worker: start, failures, and shutdown."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Greeter:
 
 
 class Gate:
-    """An activity that tells when it runs, and ends when it is let go."""
+    """An activity that signals its start, and ends when released."""
 
     def __init__(self) -> None:
         self.entered = asyncio.Event()
@@ -339,7 +339,7 @@ PROGRAM = """
 import os
 
 from penstock.sdk import activity
-from penstock.sdk.client import Client
+from penstock.sdk.clients.client import Client
 from penstock.sdk.worker import Worker, run_worker
 
 
@@ -382,14 +382,14 @@ class TestMistakesAreFoundWhenTheWorkerIsMade:
         ("options", "message"),
         [
             ({}, "nothing to run"),
-            ({"activities": [greet, greet]}, 'activity "greet" is given twice'),
+            ({"activities": [greet, greet]}, 'activity "greet" is registered twice'),
             (
                 {"activities": [greet, other_greet]},
                 'activity "greet" is both .*greet and .*other_greet: rename one',
             ),
             ({"workflows": [Greeter, OtherGreeter]}, 'workflow "Greeter" is both'),
-            ({"workflows": [Plain]}, "Plain is no workflow: put @workflow.defn above the class"),
-            ({"workflows": ["Greeter"]}, "'Greeter' is a name: give the class"),
+            ({"workflows": [Plain]}, "Plain is not a workflow: put @workflow.defn above the class"),
+            ({"workflows": ["Greeter"]}, "'Greeter' is a name: pass the class"),
             ({"workflows": [greet]}, "greet is not a class"),
             (
                 {"activities": [undecorated]},

@@ -79,7 +79,7 @@ CODE: dict[str, Any] = {"workflows": [Adding], "activities": [add]}
 
 
 async def drive(client: Client, count: int) -> list[int]:
-    """Start runs, tell each the numbers 1 to 5, and collect what they come to."""
+    """Start runs, signal each the numbers 1 to 5, and collect the results."""
     handles = [
         await client.start_workflow(Adding.run, n, id=f"p-{next(_ids)}", task_queue="q") for n in range(count)
     ]

@@ -1,4 +1,4 @@
-"""What a worker and a client report to OpenTelemetry."""
+"""Spans and metrics of workers and clients in OpenTelemetry."""
 
 from __future__ import annotations
 

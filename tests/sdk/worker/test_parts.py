@@ -1,4 +1,4 @@
-"""The parts of a worker, each by itself: places, pauses, kept runs, reports, polls."""
+"""Parts of a worker in isolation: slots, backoff, run cache, reports, polls."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TestSlots:
 
 
 def test_pauses_grow_up_to_a_bound_and_begin_again_after_an_answer() -> None:
-    pauses = Backoff(first_s=1, most_s=4, dice=lambda: 1.0)
+    pauses = Backoff(first_s=1, max_s=4, dice=lambda: 1.0)
     assert [pauses.pause_s() for _ in range(4)] == [1, 2, 4, 4]
     pauses.reset()
     assert pauses.pause_s() == 1
@@ -79,19 +79,19 @@ class TestRunCache:
         cache, gone = self.cache(2)
         cache.put("a", "a")
         assert cache.take("a") == "a"
-        assert cache.seen("a") is None
+        assert cache.peek("a") is None
         assert cache.take("a") is None
         assert gone == []
 
     def test_a_cache_for_none_keeps_none(self) -> None:
         cache, gone = self.cache(0)
         cache.put("a", "a")
-        assert not cache.keeps
+        assert not cache.is_enabled
         assert (len(cache), gone) == (0, ["a"])
 
 
 class Server:
-    """Takes reports, as it was told to."""
+    """Answers reports as configured."""
 
     def __init__(self, *behaviour: Any) -> None:
         self.behaviour = deque(behaviour)
@@ -178,7 +178,7 @@ class TestReports:
 
 
 class Line:
-    """A queue that answers polls as told, then waits for ever."""
+    """A queue that answers polls as configured, then waits forever."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = deque(answers)
@@ -202,7 +202,7 @@ class Line:
 async def poll(
     line: Line, slots: Slots, *, polls: int = 1, start: Callable[[Json], None] | None = None
 ) -> tuple[list[Json], int]:
-    """Poll until the line has nothing more to say; what was started, and how often it was registered."""
+    """Poll until the queue has no more responses. Return the started tasks and the number of registrations."""
     started: list[Json] = []
     registered = 0
 
@@ -288,7 +288,7 @@ class TestPoller:
         caplog.set_level("INFO", "penstock.worker")
         await poll(Line(Unreachable("away"), Unreachable("away"), [], [{"n": 1}]), Slots(2))
         told = [record.message for record in caplog.records]
-        assert told == ["w is not served and keeps trying: away", "w is served again"]
+        assert told == ["w cannot reach the server and keeps retrying: away", "w reaches the server again"]
 
     async def test_a_refusal_that_no_waiting_heals_ends_the_polls(self) -> None:
         with pytest.raises(ExceptionGroup) as raised:

@@ -1,4 +1,4 @@
-"""How many activities a worker takes in a second, by itself: the bucket by the clock alone, and the waiting for it."""
+"""The activity rate of a worker: the pure token bucket, and waiting for it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MS = NANO // 1_000
 def test_in_no_span_of_time_do_more_start_than_the_burst_and_what_the_rate_gives(
     rate: float, polls: list[tuple[int, int, int, bool]]
 ) -> None:
-    """Polls that answer at once, late or never, in any order."""
+    """Polls that return immediately, late or never, in any order."""
     bucket, now = TokenBucket(rate), 0
     open_polls: list[int] = []
     started: list[tuple[int, int]] = []
@@ -166,7 +166,7 @@ async def test_all_polls_of_a_worker_share_its_tokens(polls: int) -> None:
 
 
 async def test_a_poll_asks_for_no_more_tasks_than_there_are_tokens_and_empty_polls_cost_none() -> None:
-    """At 25 a second a tenth of a second holds three; the clock stands still."""
+    """At 25 per second a tenth of a second holds three; the clock stands still."""
     asked: list[int] = []
     spent = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Worker scripts as a user writes them first: what they print, and how signals end them."""
+"""Plain worker scripts: their output, and how signals stop them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SECONDS = 60
 
 
 class Script:
-    """A script in a process of its own, line by line."""
+    """A script in its own process, read line by line."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -71,7 +71,7 @@ class Script:
         await self._until(self.process.stdout, self.printed, text)
 
     async def until_told(self, text: str) -> None:
-        """Until a line on stderr has this text."""
+        """Wait until a line on stderr contains this text."""
         assert self.process.stderr is not None
         await self._until(self.process.stderr, self.told, text)
 
@@ -228,7 +228,7 @@ class TestSignals:
             await running.until_printed("began a")
             running.send_signal(signal.SIGINT)
             await running.until_told("SIGINT received")
-            await asyncio.sleep(0.3)  # sooner, both would count as one
+            await asyncio.sleep(0.3)  # earlier, both would count as one
             running.send_signal(signal.SIGINT)
             assert await running.ended() == 130
         assert "Traceback" not in "\n".join(running.told)
@@ -338,13 +338,15 @@ async def echo(text: str) -> str:
 
 
 def unconfigured(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
-    """The logger of a program that has not configured logging. Called in a test, after pytest has its own handlers."""
+    """The logger of a program that has not configured logging. Called in a test, after pytest has installed its
+    handlers.
+    """
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     return logging.getLogger("penstock")
 
 
 class TestDefaultLogging:
-    """Without a script: the logger `penstock` as a program finds it."""
+    """The logger `penstock` as a program finds it, without a script."""
 
     def test_it_leaves_nothing_behind(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

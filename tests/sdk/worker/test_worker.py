@@ -1,4 +1,4 @@
-"""Workers of real servers: what they run, how much of it at once, and what becomes of it when something goes away."""
+"""Workers of real servers: what they run, how much at a time, and what happens in failures."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Greeter:
 
 @workflow.defn
 class Counting:
-    """Adds up what it is told, until told to stop."""
+    """Sums its signals until it is asked to stop."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -144,7 +144,7 @@ class TestWhatItRuns:
         async with Worker(client, task_queue=QUEUE, **EVERYTHING):
             handle = await client.start_workflow(Counting.run, id=new_id(), task_queue=QUEUE)
             await handle.signal(Counting.add, 3)
-            while await handle.query(Counting.total_now) != 3:  # it hears signals once it has begun
+            while await handle.query(Counting.total_now) != 3:  # it handles signals once it has started
                 await asyncio.sleep(0)
             assert await handle.execute_update(Counting.set_to, 10) == 3
             await handle.signal(Counting.stop)
@@ -526,7 +526,7 @@ class TestFailures:
         lost: set[str] = set()
 
         def loses(path: str) -> bool:
-            """The first answer to each completion."""
+            """The first response to each completion is lost."""
             fresh = path.endswith("/complete") and path not in lost
             lost.add(path)
             return fresh

@@ -1,4 +1,4 @@
-"""Cancellation inside workflow code: of activities and children by their handles, of tasks, and of the run itself."""
+"""Cancellation in workflow code: of activities and children by their handles, of tasks, and of the run itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLOCK = ("TimerScheduled", {"sequence": 2, "delay_ms": 1000})
 
 
 def named(error: BaseException) -> list[Any]:
-    """What an error is, and what caused it."""
+    """An error and its causes as a list."""
     return [type(error).__module__.split(".")[0], type(error).__name__, type(error.__cause__).__name__]
 
 
@@ -35,7 +35,7 @@ def start(how: str) -> Any:
 
 @workflow.defn
 class CancelsItsActivity:
-    """Starts an activity and cancels it by its handle, when a timer fires."""
+    """Starts an activity and cancels it by its handle when a timer fires."""
 
     @workflow.run
     async def run(self, how: str, catches: bool) -> list[Any]:
@@ -173,7 +173,7 @@ def test_code_that_waits_for_the_cancellation_of_a_child_goes_on_with_that_event
 
 @workflow.defn
 class Around:
-    """Lets asyncio cancel an activity, in one of the ways that it has."""
+    """Lets asyncio cancel an activity in one of several ways."""
 
     @workflow.run
     async def run(self, how: str) -> Any:
@@ -331,7 +331,7 @@ def test_a_cancelled_workflow_waits_for_an_activity_whose_cancellation_is_to_be_
 
 @workflow.defn
 class CancelsInItsClear:
-    """Cancels its activities itself when it is cancelled, and lets their error pass."""
+    """Cancels its activities itself when it is cancelled, and does not catch their errors."""
 
     @workflow.run
     async def run(self, grouped: bool) -> None:

@@ -1,4 +1,4 @@
-"""The guide to writing workflows says what is so."""
+"""The guide to writing workflows is correct."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE |
 
 @pytest.fixture
 def guide() -> types.SimpleNamespace:
-    """What the guide defines; the lines about patches stand inside a run method of the reader's."""
+    """The definitions in the guide; the lines about patches belong into a run method."""
     found: dict[str, object] = {"__name__": "guide"}
     for block in BLOCKS:
         if "workflow.patched" not in block:

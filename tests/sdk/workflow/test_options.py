@@ -1,4 +1,4 @@
-"""What workflow code can say of its activities, its children and its next run, and that the server acts by it."""
+"""Options of activities, children and continue-as-new, and that the server applies them."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def told(priority: Priority) -> list[Any]:
     return [priority.priority_key, priority.fairness_key, priority.fairness_weight]
 
 
-# ── field by field ──────────────────────────────────────────────────────────────────────────────────────────
+# ── field by field ──────────────────────────────────────────────────────────────────────────────────────────────
 
 OF_THE_REQUEST = {"request_id", "rpc_timeout", "start_signal", "start_signal_args"}
-"""What is about the request of a client, not about what it starts."""
+"""Options of a client's request, not of what it starts."""
 
 
 def _is_identity(name: str) -> bool:
-    """An activity of a workflow is known by its step; who may have the id of a child is a question of its own."""
+    """An activity of a workflow is identified by its step; the id of a child is tested separately."""
     return name == "id" or name.startswith("id_")
 
 
 def test_a_workflow_can_say_of_an_activity_whatever_a_standalone_start_can() -> None:
     standalone = {name for name in starts.StandaloneActivityOptions.__annotations__ if not _is_identity(name)}
     missing = standalone - OF_THE_REQUEST - set(workflow.ActivityOptions.__annotations__)
-    assert missing == {"business_key"}  # which is a name of the hidden run that hosts a standalone activity
+    assert missing == {"business_key"}  # a name of the hidden run that hosts a standalone activity
 
 
 def test_a_workflow_can_say_of_a_child_whatever_a_client_can_say_of_a_workflow() -> None:
@@ -191,7 +191,7 @@ async def test_a_child_has_a_memo_search_attributes_and_a_business_key_of_its_ow
     assert described.raw["business_key"] == "b-1"
 
 
-# ── the next run ────────────────────────────────────────────────────────────────────────────────────────────
+# ── continue-as-new ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @activity.defn
@@ -264,7 +264,7 @@ def test_continue_as_new_names_the_option_that_it_does_not_support(options: Any,
         a_run(GoesWrong).activate(Story().events)
 
 
-# ── cancelled before a worker has come ──────────────────────────────────────────────────────────────────────
+# ── cancelled before a worker came ──────────────────────────────────────────────────────────────────────────────
 
 
 @workflow.defn

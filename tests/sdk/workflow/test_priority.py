@@ -1,4 +1,4 @@
-"""What code is told of its priority, fairness key and weight: the same in every replay."""
+"""Priority, fairness key and weight in workflow code: the same in every replay."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OfAll:
         lighter = await workflow.execute_activity(
             of_activity, start_to_close_timeout=SHORT, priority=Priority(fairness_weight=0.5)
         )
-        if told(own) != told(USUAL):  # other commands in a replay that is told something else
+        if told(own) != told(USUAL):  # other commands if a replay saw a different value
             await workflow.execute_activity(of_activity, start_to_close_timeout=SHORT)
         return [told(own), inherited, lighter]
 

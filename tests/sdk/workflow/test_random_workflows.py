@@ -1,4 +1,4 @@
-"""Random programs end the same way however often workers forget, die or come back."""
+"""Random programs have the same result however often workers evict runs, die or come back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VALUES = st.integers(0, 99)
 
 
 def programs(*, timed: bool) -> st.SearchStrategy[Program]:
-    """Programs; `timed` ones may depend on who is faster."""
+    """Programs; `timed` ones may depend on timing."""
     leaves: list[st.SearchStrategy[Any]] = [
         st.tuples(st.just("give"), VALUES),
         st.tuples(st.just("refuse"), VALUES),
@@ -67,7 +67,7 @@ def programs(*, timed: bool) -> st.SearchStrategy[Program]:
 
 
 def _plain(program: Any) -> Any:
-    """Lists instead of tuples, as they travel."""
+    """Lists instead of tuples, as after decoding."""
     return json.loads(json.dumps(program))
 
 
@@ -102,7 +102,7 @@ def test_every_beginning_of_a_history_leads_to_what_came_next(program: Program, 
 
 
 def test_a_program_that_was_changed_is_found_out() -> None:
-    """The model and the replayer do not agree with everything."""
+    """Checks that model and replayer detect differences at all."""
     done = carry_out(ModelServer(["one_by_one", [["give", 1], ["sleep", 5]]], 1))
     other = carry_out(ModelServer(["one_by_one", [["sleep", 5], ["give", 1]]], 1))
     changed = [other.events[0], *done.events[1:]]
@@ -157,7 +157,7 @@ def _worker(client: Client, cached: int) -> Worker:
 
 
 async def _come_and_go(client: Client, dice: random.Random) -> None:
-    """Workers whose life is short, and whose memory holds two runs or none."""
+    """Workers with short lives and a cache of two runs or none."""
     while True:
         working = asyncio.ensure_future(_worker(client, dice.choice([0, 2])).run())
         try:

@@ -1,6 +1,6 @@
-"""What the type checker knows of workflow code: results carry the types of the functions that they name.
+"""What a type checker infers for workflow code: results have the types of the functions that they name.
 
-Nothing here runs; mypy checks it with the rest of the tests.
+Nothing here runs; mypy checks it with the tests.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Limits, queue settings and admission over HTTP."""

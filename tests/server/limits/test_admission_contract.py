@@ -1,4 +1,4 @@
-"""The admission payload field for field: the configuration of the seed, loaded verbatim, and its very numbers."""
+"""The admission payload field by field, with the configuration and the numbers of the original contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits over HTTP: read in their layers, changed for good or for a while, paused, logged and refused."""
+"""Limits over HTTP: read, changed permanently or until they expire, paused, logged and rejected."""
 
 from __future__ import annotations
 

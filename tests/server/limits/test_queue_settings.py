@@ -1,4 +1,4 @@
-"""The settings of task queues over HTTP: read, changed, logged and refused, alike on every store."""
+"""Settings of task queues over HTTP: read, changed, logged and rejected, on every store."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Polls, prefetch and backlogs over HTTP."""

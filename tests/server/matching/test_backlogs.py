@@ -1,4 +1,4 @@
-"""What waits in a queue as an operator reads it: by priority, by key, with shares and what limits them."""
+"""The backlog of a queue: by priority, by fairness key, with shares and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Polls while the database is down or does not answer: the contract's answer, in the poll's time."""
+"""Polls while the database is down or hangs: they return `unavailable` before their deadline."""
 
 from __future__ import annotations
 

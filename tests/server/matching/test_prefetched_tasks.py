@@ -1,4 +1,4 @@
-"""Soft mode as operators see it: a task claimed ahead takes no slot until it is started."""
+"""Prefetched tasks as operators see them: they use no slot until they are started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams over HTTP: what is refused before anything is written, and what callers read."""
+"""Streams over HTTP: validation before anything is written, and reads."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""System operations over HTTP."""

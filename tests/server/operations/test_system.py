@@ -1,4 +1,4 @@
-"""Looking inside and keeping house over HTTP, on every store."""
+"""Debug views and system operations over HTTP, on every store."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Searches and explanations over HTTP."""

@@ -1,4 +1,4 @@
-"""Limits that change while others claim, on two servers with one PostgreSQL: nobody goes by what is over."""
+"""Limits that change during claims, on two servers with one PostgreSQL: no claim uses outdated limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from penstock.engine.limits.admission import ScopeUpdate
 from penstock.engine.limits.policies import PolicyUpdate, SettingChange
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
-from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.system_clock import SystemEntropy
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.store_operations import a_queue, claim, enqueue, limit, look, places, queue_now, scope_now
@@ -45,7 +46,7 @@ async def stores(postgres_url: str) -> AsyncIterator[list[PostgresStore]]:
 
 
 class Database:
-    """Rows that somebody else holds, and who waits for them."""
+    """Rows locked by another session, and the sessions that wait for them."""
 
     def __init__(self, holder: asyncpg.Connection, watcher: asyncpg.Connection) -> None:
         self._holder = holder
@@ -59,11 +60,11 @@ class Database:
             yield
 
     async def execute(self, change: str) -> None:
-        """Change rows as the one who holds some, if it does."""
+        """Execute on the session that holds the locks, if there is one."""
         await self._holder.execute(change)
 
     async def leases(self) -> int:
-        """How many tasks are leased at one moment."""
+        """The number of leased tasks."""
         async with self._turn:
             return int(await self._watcher.fetchval("SELECT count(*) FROM tasks WHERE state = 'leased'"))
 
@@ -98,7 +99,7 @@ async def end(store: Store, task: Task) -> None:
 
 
 async def counted(store: Store, queue: Queue, name: str) -> int:
-    """How many leases say that the scope counts them; it must say so, too."""
+    """The number of leases that the scope counts, which must equal the count in its row."""
     state = await scope_now(store, name)
     held = await look(store, lambda tx: tx.scopes.counted(state.scope_id, [queue.queue_id]))
     assert state.running == held
@@ -112,7 +113,7 @@ def a_house(store: Store) -> EngineContext:
 async def test_a_claim_that_waited_for_the_queue_goes_by_the_new_limits(
     stores: list[PostgresStore], database: Database
 ):
-    """The change holds the queue and waits until a lease stands still; a claim that knows no limits waits for it."""
+    """The change has locked the queue and waits for a lease; a claim with the previous limits waits for the change."""
     one, two = stores
     queue = await a_busy_queue(two, leases=2, ready=6)
     async with database.holding("tasks WHERE state = 'leased'"):
@@ -145,7 +146,7 @@ async def test_a_change_that_waited_for_a_claim_counts_what_it_granted(
 async def test_a_queue_that_was_made_while_limits_change_goes_by_the_new_ones(
     stores: list[PostgresStore], database: Database
 ):
-    """The change has not seen the new queue, so whoever makes it waits until the change is over."""
+    """The change has not seen the new queue, so its creation waits until the change is committed."""
     one, two = stores
     await a_busy_queue(one, leases=1, ready=0)
 
@@ -227,7 +228,7 @@ async def test_no_more_than_the_cap_run_at_any_moment_whoever_claims_and_ends_on
 
 
 async def test_claims_of_many_queues_at_once_share_a_scope_in_turn(stores: list[PostgresStore]):
-    """They travel in one transaction; each sees what the ones before it took."""
+    """They share a transaction; each sees what the previous ones took."""
     queues = [await a_queue(stores[0], name=f"q{n}") for n in range(20)]
     for queue in queues:
         await enqueue(stores[0], *(a_task(queue, f"{queue.name}t{n}-1") for n in range(3)))
@@ -266,7 +267,7 @@ async def test_claims_that_want_scopes_in_another_order_all_get_theirs(stores: l
 async def test_the_end_of_a_lease_finds_a_lane_that_was_held_while_it_waited_for_the_key(
     stores: list[PostgresStore], database: Database
 ):
-    """Whoever holds a lane at a limit holds the row of its key meanwhile, so that no end of a lease passes unseen."""
+    """A claim that blocks a lane at a cap holds the lock on its key, so that no end of a lease is missed."""
     one, _ = stores
     queue = await a_busy_queue(one, leases=1, ready=1)
     [task] = await look(one, lambda tx: tx.tasks.leases_on(queue.queue_id, 2))
@@ -275,6 +276,6 @@ async def test_the_end_of_a_lease_finds_a_lane_that_was_held_while_it_waited_for
     async with database.holding("keys"):
         ending = asyncio.create_task(end(one, task))
         await database.until_waiting(1)
-        await database.execute(f"UPDATE lanes SET place = {int(LaneState.BLOCKED)}")
+        await database.execute(f"UPDATE lanes SET state = {int(LaneState.BLOCKED)}")
     await ending
     assert list((await places(one, queue.queue_id)).values()) == [LaneState.DIRTY]

@@ -1,4 +1,4 @@
-"""What operators and workers asked of a line, what its keys have paid and run, and the log of changes."""
+"""Policies of queues and keys, rate debts and lease counts of keys, and the log of changes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.support.builders import NOW_MS, a_namespace, a_task, released
 from tests.support.patience import PATIENCE_S
 
 LATER_NS = 1 << 62
-"""Beyond every clock's now."""
+"""Later than the clock of any store."""
 POLICY = Policy(
     version=7,
     settings={
@@ -69,7 +69,7 @@ RATE = WorkerRate(
 
 
 def said(queue: Queue) -> Queue:
-    """What a queue is and what was asked of it, whenever it was read and whatever limits follow."""
+    """A queue without the time at which it was read and the limits computed from it."""
     return replace(untimed(queue), limits=NO_LIMITS)
 
 
@@ -330,8 +330,8 @@ async def test_old_versions_are_forgotten(store: Store):
 
     await record(store, write)
     await record(store, lambda tx: tx.policies.forget_changes(queue.queue_id, 2))
-    row_cache = await look(store, lambda tx: tx.policies.changes(queue.queue_id, 10))
-    assert [change.version for change in row_cache] == [3]
+    changes = await look(store, lambda tx: tx.policies.changes(queue.queue_id, 10))
+    assert [change.version for change in changes] == [3]
     assert len(await look(store, lambda tx: tx.policies.changes(other.queue_id, 10))) == 3
 
 
@@ -339,7 +339,7 @@ async def test_old_versions_are_forgotten(store: Store):
 
 
 async def leases(store: Store, queue: Queue, *keys: str) -> list[Task]:
-    """One lease for each key named, and one more task of each that is ready."""
+    """One lease per key, and one more ready task of each."""
     tasks = [a_task(queue, f"r{n}-1", key=key) for n, key in enumerate(keys)]
     spare = [a_task(queue, f"spare-{n}", key=key) for n, key in enumerate(dict.fromkeys(keys))]
     await enqueue(store, *tasks)
@@ -568,9 +568,9 @@ async def test_a_change_of_the_limits_stirs_every_lane_that_stands_aside(store: 
     await record(store, lambda tx: tx.policies.reset_lanes(queue.queue_id, to))
     found = await places(store, queue.queue_id)
     assert {key: lane_state for (_, key), lane_state in found.items()} == standing | {
-        "STALE": to,
-        "WAITING": to,
-        "HELD": to,
+        "DIRTY": to,
+        "THROTTLED": to,
+        "BLOCKED": to,
     }
     found = await places(store, other.queue_id)
     assert {key: lane_state for (_, key), lane_state in found.items()} == standing

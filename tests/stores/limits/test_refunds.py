@@ -1,4 +1,4 @@
-"""A task that was granted and never delivered: every counter is as if it had never gone, on every store, once."""
+"""A task that was granted and never delivered: all counters are restored, exactly once, on every store."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ from penstock.core.limits.admission import group_scope, namespace_scope
 from penstock.core.limits.policies import KeyState, LimitSetting
 from penstock.core.model import Blob, PriorityOverride, Queue, TaskKind, TaskPriority, TaskState
 from penstock.core.scheduling.dispatch import HoldReason
+from penstock.core.scheduling.polls import ClaimResult, Leased, Poll
 from penstock.core.timestamps import MINUTE_MS
 from penstock.engine.context import EngineContext
 from penstock.engine.limits import admission, policies
 from penstock.engine.limits.admission import ScopeUpdate
 from penstock.engine.limits.policies import PolicyUpdate, SettingChange
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import ClaimResult, Leased, Poll
+from penstock.engine.matching.claim import claim as claim_tasks
+from penstock.engine.matching.undelivered import hand_back
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
-from penstock.engine.workflows import starts
 from penstock.engine.workflows.starts import STANDALONE_TYPE, Start
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
 from penstock.wakeups.local import LocalWakeups
+from tests.engine.support import direct
 from tests.engine.support.scene import charge
 from tests.stores.conftest import open_store
 from tests.stores.store_operations import a_queue, look
+from tests.support.claims import hold_of, leased_of
 from tests.support.clock import ManualClock
 from tests.support.entropy import CountingEntropy
 
@@ -51,7 +53,7 @@ LIMITS: dict[LimitSetting, SettingChange] = {
 
 
 class Shop:
-    """A house over a store under test, with activities that cost 300 of a budget of 900."""
+    """An engine over the store under test, with activities that cost 300 of a budget of 900."""
 
     def __init__(self, ctx: EngineContext, queue: Queue) -> None:
         self.ctx = ctx
@@ -59,20 +61,20 @@ class Shop:
 
     async def claim(self, count: int = 1, **changes: Any) -> ClaimResult:
         poll = Poll("default", "w1", "orders", TaskKind.ACTIVITY, tasks_max=count, **changes)
-        [verdict] = await claim.claim(self.ctx, self.queue.queue_id, [poll], None)
+        [verdict] = await claim_tasks(self.ctx, self.queue.queue_id, [poll], None)
         return verdict
 
     async def take(self, count: int = 1, **changes: Any) -> list[Leased]:
-        leased = (await self.claim(count, **changes)).leased
+        leased = leased_of(await self.claim(count, **changes))
         assert len(leased) == count
         return [*leased]
 
     async def hand_back(self, *leased: Leased) -> None:
         for each in reversed(leased):
-            await claim.hand_back(self.ctx, each)
+            await hand_back(self.ctx, each)
 
     async def counters(self) -> dict[str, Any]:
-        """What every counter that a grant charges says now."""
+        """All counters that a grant charges."""
 
         async def operation(tx: Tx) -> dict[str, Any]:
             queue = await tx.queues.lock(self.queue.queue_id)
@@ -148,7 +150,7 @@ async def shop(journaling: Store, wakeups: LocalWakeups) -> Shop:
             workflow_id=f"charge-{number}",
             priority=TaskPriority(3, "a"),
         )
-        await starts.start_activity(ctx, start, replace(charge(), priority=PriorityOverride(cost=300)))
+        await direct.start_activity(ctx, start, replace(charge(), priority=PriorityOverride(cost=300)))
     return Shop(ctx, queue)
 
 
@@ -156,7 +158,7 @@ async def test_what_is_handed_back_undelivered_is_refunded_in_every_counter(shop
     [first] = await shop.take()
     before = await shop.counters()
     undelivered = await shop.take(2)
-    assert (await shop.claim()).hold is not None, "the limits are used up"
+    assert hold_of(await shop.claim()) is not None, "the limits are used up"
     await shop.hand_back(*undelivered)
     assert await shop.counters() == before
     assert before["scopes"] == {BANK: (1, 300, 1), SHOP: (1, 300, 1)}
@@ -184,7 +186,7 @@ async def test_a_lease_that_was_delivered_again_and_is_undelivered_again_is_refu
     await shop.take()
     before = await shop.counters()
     [first] = await shop.take(poll_request_id="p1")
-    [second] = (await shop.claim(poll_request_id="p1")).leased
+    [second] = leased_of(await shop.claim(poll_request_id="p1"))
     assert second.task.lease_token == first.task.lease_token
     spent = await shop.counters()
     await shop.hand_back(first)
@@ -209,8 +211,9 @@ async def test_a_budget_that_undelivered_tasks_had_used_up_lets_the_next_poll_go
         await shop.hand_back(*await shop.take(3))
     assert len(await shop.take(3)) == 3
     verdict = await shop.claim()
-    assert verdict.hold is not None
-    assert verdict.hold.reason is HoldReason.QUEUE_DISPATCHES
+    hold = hold_of(verdict)
+    assert hold is not None
+    assert hold.reason is HoldReason.QUEUE_DISPATCHES
 
 
 async def test_the_journal_tells_that_an_undelivered_lease_was_refunded(shop: Shop):

@@ -1,4 +1,4 @@
-"""Retry budgets: every place is given once, and a change of the budget frees them all."""
+"""Retry budgets: every slot is given once, and a change of the budget frees all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits that several queues share: what is in force, what each scope counts, and how lines come to know."""
+"""Limits shared by several queues: what is in force, what each scope counts, and how queues learn of changes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def declare(store: Store, declaration: Declaration, stamp: str = "stamp") 
 
 
 async def refuse(store: Store, write: Callable[[Tx], Awaitable[object]]) -> None:
-    """Run an operation that is refused when it has done all it wanted."""
+    """Run an operation that fails after it has done all its work."""
 
     async def operation(tx: Tx) -> None:
         await write(tx)
@@ -193,7 +193,7 @@ async def test_what_changes_on_a_lease_that_goes_on_ends_nothing(store: Store):
 
 
 async def test_a_claim_that_settles_an_older_count_forgets_no_end(store: Store):
-    """What ended meanwhile is counted in rows of its own."""
+    """Ended leases are counted in rows of their own."""
     queue = await a_queue(store)
     (shop,) = await scope_ids(store, SHOP)
     task = await grant(store, queue, "r1-1", f" {shop} ")

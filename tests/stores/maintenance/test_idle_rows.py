@@ -1,4 +1,4 @@
-"""What is forgotten: workers silent for long, and lanes that tell nothing any more."""
+"""Deletion of idle rows: workers without heartbeats, and lanes without state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What time will bring: the first moment of each kind, and of no kind of which nothing is due by then."""
+"""The earliest deadline of each kind, up to a given time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that are closed for long: which they are, how they go, and what remains of them."""
+"""Retention: which runs are expired, how they are deleted, and the rows they leave."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.builders import (
 )
 
 KINDS = 12
-"""Of rows that a run may have."""
+"""Some of each kind of row that a run may have."""
 
 
 def a_closed_run(run_id: str = "r1", closed_at_ms: int = NOW_MS, **changes: Any) -> Run:

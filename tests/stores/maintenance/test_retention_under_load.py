@@ -1,4 +1,4 @@
-"""Runs are deleted while others start, work and end: nothing that lives is touched, and two servers do not collide."""
+"""Runs are deleted while others start, run and end: no open run is touched, and two servers do not collide."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def end(ctx: EngineContext, workflow_id: str) -> None:
 
 
 async def age(ctx: EngineContext, run_id: RunId) -> None:
-    """Let a closed run be one of long ago."""
+    """Backdate the end of a closed run."""
 
     async def operation(tx: Tx) -> None:
         run = await tx.runs.lock(run_id)
@@ -84,7 +84,7 @@ async def test_two_who_prune_one_run_do_it_once(store: Store):
 
 
 async def test_a_workflow_id_is_taken_again_while_its_old_run_goes(store: Store):
-    """Whoever comes first, the id names one run afterwards, and that run is there."""
+    """In either order, the id names exactly one existing run afterwards."""
     ctx = a_house(store)
     await namespaces.ensure(ctx, "default")
     old = await old_runs(ctx, RUNS)

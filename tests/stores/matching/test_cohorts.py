@@ -1,4 +1,4 @@
-"""Cohorts: what the operator wants of the workers of one build."""
+"""Cohorts: rollout settings of the workers of one build."""
 
 from __future__ import annotations
 

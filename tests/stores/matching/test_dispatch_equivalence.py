@@ -1,4 +1,4 @@
-"""Every store gives tasks away in the same order: the memory store is the model."""
+"""All stores dispatch tasks in the same order: the memory store is the model."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ FITS = (
     WorkerFilter(TYPES, "build-2", ("w1", "w3")),
 )
 RESERVATIONS = ((None, None), (None, None), (None, None), ("w1", FAR_MS), ("w2", FAR_MS), ("w1", 1))
-"""Of one the time is over; the clocks of stores differ, so the others last longer than any of them goes."""
+"""One has expired; the others outlast the test, because the clocks of the stores differ."""
 
 
 Move = Callable[[], Awaitable[None]]
 
 
 class Player:
-    """Plays a history that is drawn from a seed and notes what was dispatched."""
+    """Runs a random program from a seed and records what was dispatched."""
 
     def __init__(self, store: Store, seed: int) -> None:
         self._store = store
@@ -112,7 +112,7 @@ class Player:
         return (self._enqueue, self._enqueue, self._claim, self._finish, self._give_back, self._cancel)
 
     async def _look_over(self) -> None:
-        """Check what must hold after every move."""
+        """Check the invariants after every step."""
 
     async def _play_out(self) -> None:
         while await self._claim_with(WorkerFilter(TYPES, "build-1")) + await self._claim_with(
@@ -121,7 +121,7 @@ class Player:
             pass
 
     async def state(self) -> tuple[Sequence[Lane], Sequence[VirtualClock]]:
-        """What the next claim would decide on."""
+        """The snapshot that the next claim would use."""
         await self._enqueue()
         queue_id = self._queue.queue_id
         busy = (await look(self._store, lambda tx: tx.queues.backlog(queue_id, 0, 100))).lanes
@@ -178,7 +178,7 @@ async def _end(tx: Tx, task_id: TaskId, state: TaskState) -> None:
 
 
 class RuledPlayer(Player):
-    """Plays under settings that change all the time, while time goes on."""
+    """Runs with settings that change all the time."""
 
     values = VALUES
 
@@ -186,7 +186,7 @@ class RuledPlayer(Player):
         return await look(self._store, lambda tx: tx.policies.key_states(self._queue.queue_id, KEYS))
 
     async def counted(self) -> Mapping[str, int]:
-        """How many counted leases each key holds."""
+        """The counted leases of each key."""
         leases = await look(self._store, lambda tx: tx.tasks.leases_on(self._queue.queue_id, 10_000))
         return Counter(task.key for task in leases if task.counted == 1)
 
@@ -202,7 +202,7 @@ class RuledPlayer(Player):
         self.now_ms += self._dice.choice((1, 50, 700, 5_000))
 
     async def _set_line(self) -> None:
-        """Draw a setting of the line, or take it back."""
+        """Set a random setting of the queue, or unset it."""
         setting_name = self._dice.choice(tuple(self.values))
         value = self._dice.choice(self.values[setting_name])
         setting = None if value is None else SettingValue(value, "ann", NOW_MS)
@@ -249,7 +249,7 @@ class RuledPlayer(Player):
 
 
 class LimitedPlayer(RuledPlayer):
-    """Plays in two queues that share limits, which are set and lifted all the time."""
+    """Runs on two queues with shared limits, which change all the time."""
 
     values = {
         **VALUES,
@@ -264,7 +264,7 @@ class LimitedPlayer(RuledPlayer):
         await super().play(steps)
 
     async def scopes(self) -> Mapping[str, ScopeState]:
-        """What each scope counts, whatever its id is."""
+        """The counts of each scope, without its id."""
         found = await look(self._store, lambda tx: tx.scopes.find(SCOPES))
         return {state.name: replace(state, scope_id=0) for state in found}
 
@@ -310,7 +310,7 @@ class LimitedPlayer(RuledPlayer):
         self.now_ms += 61_000
 
     async def _claim_with(self, worker_filter: WorkerFilter) -> int:
-        """A claim lets no scope run more than its limit; one that ran more before, runs no more than it did."""
+        """A claim exceeds no cap; a scope that exceeded its cap before does not grow."""
         before = await self.scopes()
         granted = await super()._claim_with(worker_filter)
         after = await self.scopes()
@@ -321,7 +321,7 @@ class LimitedPlayer(RuledPlayer):
         return granted
 
     async def _look_over(self) -> None:
-        """What a scope says that it runs is what leases say that it counts."""
+        """The count of each scope equals the number of leases that name it."""
         for name, (running, held) in (await look(self._store, self._counts)).items():
             assert running == held, name
 

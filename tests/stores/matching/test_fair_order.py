@@ -1,4 +1,4 @@
-"""The order in which a queue gives its tasks away, decided by the core over each store's rows."""
+"""The order in which a queue dispatches its tasks, decided by the core over the rows of each store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where lanes stand, what a claim sees of them, and what waits in them."""
+"""Lane states, what a claim sees of them, and the backlog."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def due(
 
 
 async def filled(store: Store, *lanes: Lane) -> Queue:
-    """A queue where each lane holds one task and stands where it is said to."""
+    """A queue where each lane has one task and a given state."""
     queue = await a_queue(store)
     tasks = (a_task(queue, f"r{n}-1", key=lane.key, level=lane.level) for n, lane in enumerate(lanes))
     await enqueue(store, *tasks)
@@ -276,7 +276,7 @@ async def arrivals(
 
 
 async def names(store: Store, found: Sequence[tuple[Arrival, Lane]], queue_id: QueueId) -> list[str]:
-    """Which tasks these are, by their place in line."""
+    """The tasks by their sequence numbers."""
     wanted = [(arrival.level, arrival.key, 99) for arrival, _ in found]
     taken = await store.transact(lambda tx: tx.queues.take(queue_id, wanted, ANYTHING), key="names")
     by_seq = {task.seq: task.task_id for tasks in taken for task in tasks}
@@ -401,7 +401,7 @@ async def backlog(store: Store, queue: Queue, now_ms: int = NOW_MS, top: int = 1
 
 
 async def give(store: Store, queue: Queue, *lanes: Lane, taken: int) -> int:
-    """Bill lanes for tasks; answers when."""
+    """Charge lanes for dispatched tasks; returns the time."""
 
     async def operation(tx: Tx) -> int:
         for lane in lanes:

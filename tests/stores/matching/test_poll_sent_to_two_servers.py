@@ -1,4 +1,4 @@
-"""One poll sent to two servers on one PostgreSQL at once: one lease, whoever of them is first."""
+"""A poll sent to two servers on one PostgreSQL at once yields one lease."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import asyncpg
 import pytest
 
 from penstock.core.model import Blob, QueueId, TaskKind
+from penstock.core.scheduling.polls import Poll
 from penstock.engine.context import EngineContext
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import Poll
+from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
 from penstock.engine.workflows import starts
 from penstock.engine.workflows.starts import Start
 from penstock.ports.store import Tx
 from penstock.settings import load
-from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.system_clock import SystemEntropy
 from penstock.wakeups.local import LocalWakeups
+from tests.support.claims import leased_of
 
 WAITS_FOR_LOCKS = (
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -56,14 +58,14 @@ async def a_queue_with_two_tasks(ctx: EngineContext) -> QueueId:
 async def test_a_request_id_sent_to_two_servers_at_once_leases_one_task(
     houses: list[EngineContext], postgres_url: str, ids: tuple[str, str], tasks: int
 ):
-    """Both have begun before either may decide: the queue's row is held until both want it."""
+    """Both have begun before either can decide: the queue's row is locked until both wait for it."""
     queue_id = await a_queue_with_two_tasks(houses[0])
     database, watcher = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
     async with database.transaction():
         await database.execute("SELECT 1 FROM queues FOR UPDATE")
         claims = [
             asyncio.create_task(
-                claim.claim(
+                claim_tasks(
                     ctx, queue_id, [Poll("default", "w1", "orders", TaskKind.WORKFLOW, None, id_)], None
                 )
             )
@@ -72,7 +74,7 @@ async def test_a_request_id_sent_to_two_servers_at_once_leases_one_task(
         while await watcher.fetchval(WAITS_FOR_LOCKS) < 2:
             await asyncio.sleep(0)
     [[first], [second]] = await asyncio.gather(*claims)
-    assert len({leased.task.task_id for leased in (*first.leased, *second.leased)}) == tasks
+    assert len({leased.task.task_id for leased in (*leased_of(first), *leased_of(second))}) == tasks
     assert await database.fetchval("SELECT count(*) FROM tasks WHERE state = 'leased'") == tasks
     await database.close()
     await watcher.close()

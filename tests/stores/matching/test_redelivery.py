@@ -18,19 +18,23 @@ import pytest
 from penstock.core.history.commands import CompleteWorkflow
 from penstock.core.model import Blob, QueueId, TaskKind
 from penstock.core.scheduling.leases import Report
+from penstock.core.scheduling.polls import ClaimResult, Leased, Poll
 from penstock.engine.context import EngineContext
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import ClaimResult, Leased, Poll
+from penstock.engine.matching.claim import claim as claim_tasks
+from penstock.engine.matching.undelivered import hand_back
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
-from penstock.engine.workflows import run_close, starts, workflow_reports
+from penstock.engine.workflows import run_close, starts
 from penstock.engine.workflows.run_close import EndMode
 from penstock.engine.workflows.starts import Start
 from penstock.errors import PenstockError
 from penstock.ports.store import Tx
 from penstock.settings import load
-from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.wakeups.local import LocalWakeups
+from tests.engine.support import direct
+from tests.support.claims import leased_of
 from tests.support.entropy import CountingEntropy
 
 POLL = Poll("default", "w1", "orders", TaskKind.WORKFLOW, poll_request_id="p1")
@@ -45,35 +49,35 @@ class Stage:
     queue_id: QueueId
     database: asyncpg.Connection[asyncpg.Record]
     watcher: asyncpg.Connection[asyncpg.Record]
-    """Outside of any transaction, because inside one the activity of others seems to stand still."""
+    """Outside of any transaction, because `pg_stat_activity` does not change within one."""
 
     async def claim(self) -> ClaimResult:
-        [verdict] = await claim.claim(self.ctx, self.queue_id, [POLL], None)
+        [verdict] = await claim_tasks(self.ctx, self.queue_id, [POLL], None)
         return verdict
 
     async def lease(self) -> Leased:
-        """The task of a new run, delivered for the first time to a worker not heard of for long."""
+        """The task of a new run, delivered for the first time to a worker whose last heartbeat is old."""
         await worker_registry.register(self.ctx, Registration("default", "w1", "orders", "python"))
         await starts.start_workflow(
             self.ctx, Start("default", "Order", "orders", Blob(""), workflow_id="order-1")
         )
-        [leased] = (await self.claim()).leased
+        [leased] = leased_of(await self.claim())
         await self.database.execute("UPDATE workers SET heartbeat_at_ms = 0")
         return leased
 
     async def complete(self, leased: Leased, result: str = "AQ==") -> Any:
         report = Report("w1", str(leased.task.attempt), f"digest of {result}")
         commands = [CompleteWorkflow(Blob(result))]
-        return await workflow_reports.complete(self.ctx, "default", leased.task.task_id, report, commands)
+        return await direct.complete_workflow_task(self.ctx, "default", leased.task.task_id, report, commands)
 
     async def cancel(self, _: Leased) -> Any:
         return await run_close.end_run(self.ctx, "default", "order-1", EndMode.CANCEL, None)
 
     async def hand_back(self, leased: Leased) -> Any:
-        await claim.hand_back(self.ctx, leased)
+        await hand_back(self.ctx, leased)
 
     async def while_delivered_again(self, action: Awaitable[Any]) -> ClaimResult:
-        """Let something happen while the poll is answered a second time; return that answer."""
+        """Run `event` during the second delivery of the poll; returns its result."""
         async with self._worker_is_locked():
             again = asyncio.create_task(self.claim())
             await self._until_waiting(1, again)
@@ -90,7 +94,7 @@ class Stage:
             yield
 
     async def _until_waiting(self, count: int, task: asyncio.Future[Any]) -> None:
-        """Until so many sessions wait for a lock, or the task need not wait for one."""
+        """Wait until this many sessions wait for a lock, or the task is done."""
         while not task.done() and await self.watcher.fetchval(WAITS_FOR_LOCKS) < count:
             await asyncio.sleep(0)
 
@@ -105,7 +109,7 @@ class Stage:
         return [row[0] for row in rows]
 
     async def lines_up(self) -> bool:
-        """Whether the lane counts exactly what is ready."""
+        """Whether the count of the lane equals the number of ready tasks."""
         ready = await self.database.fetchval("SELECT count(*) FROM tasks WHERE state = 'ready'")
         return bool(ready == await self.database.fetchval("SELECT sum(count) FROM lanes"))
 
@@ -150,13 +154,13 @@ async def test_a_task_handed_back_while_its_poll_is_repeated_is_in_one_place_onl
     leased = await stage.lease()
     verdict = await stage.while_delivered_again(stage.hand_back(leased))
     state = await stage.task_state()
-    assert (bool(verdict.leased), state) in ((True, "leased"), (False, "ready"))
+    assert (bool(leased_of(verdict)), state) in ((True, "leased"), (False, "ready"))
     assert await stage.lines_up()
 
 
 async def test_a_poll_repeated_in_peace_gets_its_task_again_and_can_complete_it(stage: Stage):
     leased = await stage.lease()
-    [again] = (await stage.claim()).leased
+    [again] = leased_of(await stage.claim())
     assert again.task.lease_token == leased.task.lease_token
     await stage.complete(again)
     assert await stage.ends() == ["WorkflowCompleted"]

@@ -1,4 +1,4 @@
-"""What a worker holds: counted by kind and session, apart from what it fetched ahead; and whose ends are told."""
+"""Slots: leases of a worker by kind and session, prefetched ones apart, and notifications at their ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.core.scheduling.slots import SlotUsage
 from penstock.ports.store import Store, TransactionClass, Tx
 from penstock.ports.wakeups import queue_topic
 from penstock.stores.sql.catalogue import Dialect, catalogue
-from penstock.stores.sqlite.store import prepare
+from penstock.stores.sqlite.schema import prepare
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.store_operations import ANYTHING, a_queue, claim, enqueue, look
 from tests.support.builders import NOW_MS, a_task, leased, released
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.fault("F66")
 
 
 async def grant(store: Store, queue: Queue, *held: Task) -> None:
-    """Lease tasks as they are given."""
+    """Lease some tasks."""
     await enqueue(store, *(replace(a_task(queue, task.task_id), key=task.key) for task in held))
 
     async def operation(tx: Tx) -> None:

@@ -1,4 +1,4 @@
-"""Tasks that wait for one worker: others step over them until their time is over."""
+"""Sticky tasks: other workers skip them until they expire."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.stores.store_operations import a_queue, claim, enqueue, ids, limit, l
 from tests.support.builders import NOW_MS, a_task, released
 
 FAR_MS = 10**15
-"""Later than any store's clock says."""
+"""Later than the clock of any store."""
 PAST_MS = 1
 TYPES = ("Order", "Pack", "Ship")
 named = pytest.mark.parametrize(
@@ -34,7 +34,7 @@ async def a_line(store: Store, order: str = "fair") -> Queue:
 
 
 async def fill(store: Store, queue: Queue, reserved: Mapping[int, tuple[str, int]], count: int = 4) -> None:
-    """Tasks r1-1, r2-1, … in order; some are reserved for a worker until a moment."""
+    """Tasks r1-1, r2-1, … in order; some are sticky to a worker."""
     for number in range(1, count + 1):
         keeper, until_ms = reserved.get(number, (None, None))
         task = a_task(queue, f"r{number}-1", sticky_worker_id=keeper, sticky_until_ms=until_ms)
@@ -96,8 +96,8 @@ async def test_a_key_whose_tasks_are_reserved_is_stepped_over_and_owed_its_turns
     queue = await a_line(store, order)
     for number in range(1, 7):
         key = "ab"[number % 2]
-        row_cache = {"sticky_worker_id": "w1", "sticky_until_ms": FAR_MS} if key == "a" else {}
-        await enqueue(store, a_task(queue, f"{key}{number}-1", key=key, **row_cache))
+        sticky = {"sticky_worker_id": "w1", "sticky_until_ms": FAR_MS} if key == "a" else {}
+        await enqueue(store, a_task(queue, f"{key}{number}-1", key=key, **sticky))
     assert ids(await claim(store, queue.queue_id, 2, WorkerFilter((), None))) == ["b1-1", "b3-1"]
     rest = ids(await claim(store, queue.queue_id, 9, WorkerFilter((), None, ("w1",))))
     assert sorted(rest) == ["a2-1", "a4-1", "a6-1", "b5-1"]

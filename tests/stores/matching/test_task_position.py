@@ -1,4 +1,4 @@
-"""What is ahead of a task: read by index, the same in every store."""
+"""What is ahead of a task: read by index, with the same result in all stores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALL = 2**62
 
 
 async def filled(store: Store) -> QueueId:
-    """Three of `a` and two of `b` at level 3, one of `a` at level 1; the first of `a` at level 3 was given."""
+    """Three of `a` and two of `b` at level 3, one of `a` at level 1; the first of `a` at level 3 was dispatched."""
     queue = await a_queue(store)
     for number, (key, level) in enumerate([("a", 3), ("a", 3), ("b", 3), ("a", 3), ("b", 3)], 1):
         await enqueue(store, a_task(queue, f"r{number}-1", key=key, level=level))

@@ -1,4 +1,4 @@
-"""What a worker cannot take neither hides nor slows what it can, on every store."""
+"""Tasks that a worker cannot take neither hide nor slow down those that it can."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.core.model import Blob, TaskKind, TaskPriority
+from penstock.core.scheduling.polls import ClaimResult, Poll
 from penstock.engine.context import EngineContext
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import ClaimResult, Poll
+from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.matching.dispatcher import Dispatcher
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
@@ -22,6 +22,7 @@ from penstock.wakeups.local import LocalWakeups
 from tests.stores.statement_log import StatementLogStore
 from tests.stores.store_operations import a_queue, enqueue
 from tests.support.builders import a_task
+from tests.support.claims import leased_of
 from tests.support.entropy import CountingEntropy
 
 UNFIT_LANES = 300
@@ -52,7 +53,7 @@ async def start(ctx: EngineContext, workflow_type: str, workflow_id: str, key: s
 
 
 async def granted(ctx: EngineContext, **changes: Any) -> list[str]:
-    """The workflows that a poll without patience gets."""
+    """The workflows of the tasks that a non-waiting poll returns."""
     dispatcher = Dispatcher(ctx)
     poll = Poll("default", "w1", "orders", TaskKind.WORKFLOW, **changes)
     try:
@@ -66,7 +67,7 @@ async def granted(ctx: EngineContext, **changes: Any) -> list[str]:
 
 
 async def crowd_of_unfit_lanes(store: Store) -> None:
-    """More fairness keys than one look places, each with a task that only other workers take."""
+    """More fairness keys than one claim tags, each with a task for other workers."""
     queue = await a_queue(store, TaskKind.WORKFLOW)
     await enqueue(
         store, *(a_task(queue, f"mail{n}-1", type="Mail", key=f"k{n:04d}") for n in range(UNFIT_LANES))
@@ -107,12 +108,12 @@ def overheard(store: Store, ctx: EngineContext) -> tuple[StatementLogStore, Engi
 async def asked_by_a_claim(
     overheard: tuple[StatementLogStore, EngineContext], room: int
 ) -> tuple[Sequence[str], ClaimResult]:
-    """The statements that one claim asks, and what it says."""
+    """The statements that one claim executes, and its result."""
     asking, ctx = overheard
     queue = await a_queue(asking, TaskKind.WORKFLOW)
     asking.asked.clear()
     poll = Poll("default", "w1", "orders", TaskKind.WORKFLOW, tasks_max=room)
-    [verdict] = await claim.claim(ctx, queue.queue_id, [poll], None)
+    [verdict] = await claim_tasks(ctx, queue.queue_id, [poll], None)
     return list(asking.asked), verdict
 
 
@@ -130,7 +131,7 @@ async def test_a_claim_of_a_worker_that_knows_many_types_asks_as_much_as_one_tha
             await start(ctx, "T0", f"order-{types}-{n}", key=f"k{n}")
         await register(ctx, *(f"T{n}" for n in range(types)))
         asked, verdict = await asked_by_a_claim(overheard, LANES)
-        assert len(verdict.leased) == LANES
+        assert len(leased_of(verdict)) == LANES
         counts.append(len(asked))
     assert counts[1] == counts[0]
 
@@ -142,7 +143,7 @@ async def test_an_idle_claim_of_a_worker_that_knows_many_types_asks_a_handful_of
     ctx = overheard[1]
     await register(ctx, *(f"T{n}" for n in range(TYPES)))
     asked, verdict = await asked_by_a_claim(overheard, 100)
-    assert verdict.leased == ()
+    assert leased_of(verdict) == ()
     assert len(asked) <= 10
 
 
@@ -150,14 +151,14 @@ async def test_an_idle_claim_of_a_worker_that_knows_many_types_asks_a_handful_of
 async def test_a_claim_asks_no_more_when_tasks_of_many_types_wait_in_every_lane(
     overheard: tuple[StatementLogStore, EngineContext],
 ):
-    """What is asked grows with what is given, not with the product of lanes and types."""
+    """The number of statements grows with the tasks dispatched, not with lanes times types."""
     ctx = overheard[1]
     for n in range(LANES):
         for type_ in range(LANES):
             await start(ctx, f"T{type_}", f"order-{n}-{type_}", key=f"k{n}")
     await register(ctx, *(f"T{n}" for n in range(LANES)))
     asked, verdict = await asked_by_a_claim(overheard, LANES)
-    assert len(verdict.leased) == LANES
+    assert len(leased_of(verdict)) == LANES
     assert len([name for name in asked if name in ("first_routes", "take_tasks_of_route")]) <= 2 * LANES
 
 

@@ -1,4 +1,4 @@
-"""Workers, as they registered and were last heard."""
+"""Worker registrations and heartbeats."""
 
 from __future__ import annotations
 

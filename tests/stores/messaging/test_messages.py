@@ -1,4 +1,4 @@
-"""Streams of messages: positions that only grow, ids that are known, and what was not read yet."""
+"""Message streams: positions, deduplication by id, and undelivered messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Letters between runs: written with their cause, gone with their effect."""
+"""The outbox: a message is inserted with its cause and deleted with its effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that were accepted under their callers' ids."""
+"""Accepted requests by the caller's request id."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ async def test_of_many_equal_requests_at_once_one_is_kept(store: Store):
         return request
 
     answers = await asyncio.gather(*(accept(number) for number in range(8)))
-    row_cache = [answer for answer in answers if isinstance(answer, RetainedRequest)]
-    assert len(row_cache) == 1
-    assert await look(store, lambda tx: tx.requests.all_of(RunId("r1"))) == row_cache
+    stored = [answer for answer in answers if isinstance(answer, RetainedRequest)]
+    assert len(stored) == 1
+    assert await look(store, lambda tx: tx.requests.all_of(RunId("r1"))) == stored
 
 
 async def test_a_request_is_accepted_once(store: Store):

@@ -1,4 +1,4 @@
-"""Streams that runs write: items by offset, each key once, and what readers have left behind."""
+"""Streams written by runs: items by offset, each key once, and what readers have acknowledged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal: what was granted and what ended is told line by line, with the commit that did it."""
+"""The journal: grants and ends of leases, recorded in the transaction that made them."""
 
 from __future__ import annotations
 
@@ -99,11 +99,9 @@ async def test_the_end_of_a_lease_is_told_where_a_journal_is_kept(journaling: St
     assert line.pop("at_ms") > 0
     told = {"event": "ended", "task_id": "r1-1", "lease": task.lease_token, "how": ENDS[state], "cost": 7}
     assert line == told
-    row_cache = await look(journaling, lambda tx: tx.tasks.get(task.task_id))
-    assert row_cache is not None
-    assert (row_cache.ended_lease, row_cache.ended_how, row_cache.ended_cost) == (None, None, None), (
-        "told, not kept"
-    )
+    stored = await look(journaling, lambda tx: tx.tasks.get(task.task_id))
+    assert stored is not None
+    assert (stored.ended_lease, stored.ended_how, stored.ended_cost) == (None, None, None), "told, not kept"
 
 
 async def test_the_end_of_a_task_that_nobody_held_is_not_told(journaling: Store):

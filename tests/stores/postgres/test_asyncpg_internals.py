@@ -1,8 +1,8 @@
-"""What we lean on inside asyncpg, beyond what it documents. A release that changes it fails here, not in production.
+"""The internals of asyncpg that we rely on. A release that changes them fails here, not in production.
 
-`postgres_wire` puts statements of its own into what asyncpg writes, and `postgres_talk` reads from its errors why a
-session ended. `pyproject.toml` names the versions of asyncpg for which this was tried; raise its upper bound when these
-tests pass with the next one.
+`postgres.pipeline` puts statements of its own into what asyncpg writes, and `postgres.errors` reads from its errors
+why a session ended. `pyproject.toml` names the versions of asyncpg for which this was tried; raise its upper bound
+when these tests pass with the next one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.stores.postgres import pipeline
-from penstock.stores.postgres.batched_queries import DISCONNECTED, is_timeout, was_ended_idle
+from penstock.stores.postgres.errors import DISCONNECTED, is_timeout, was_ended_idle
 from penstock.stores.postgres.pipeline import NAME_AT, SYNC, PipelinedConnection
 from penstock.stores.postgres.transactions import prepare_piggybacked
 from tests.faults.deadlines import until
@@ -32,7 +32,7 @@ QUESTION = "SELECT $1::bigint + 1"
 
 
 class Recorder:
-    """A transport that passes on what is written, and remembers each piece."""
+    """A transport that records what is written."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
@@ -46,7 +46,7 @@ class Recorder:
         self._transport.write(data)
 
     def kinds(self) -> list[str]:
-        """The kinds of the messages in each piece."""
+        """The message types in each write."""
         return ["".join(_kinds(piece)) for piece in self.pieces]
 
 
@@ -68,8 +68,8 @@ async def wired(postgres_url: str) -> AsyncIterator[PipelinedConnection]:
 
 @pytest.fixture
 def recorder(wired: PipelinedConnection) -> Recorder:
-    found = Recorder(wired._wire._transport)
-    wired._wire._transport = found  # type: ignore[assignment]
+    found = Recorder(wired._pipelined_transport._transport)
+    wired._pipelined_transport._transport = found  # type: ignore[assignment]
     return found
 
 
@@ -83,7 +83,7 @@ def test_the_installed_asyncpg_is_one_that_was_tried():
 
 
 def test_a_connection_is_made_of_a_protocol_and_a_transport_and_takes_a_loop_and_a_class():
-    """`PipelinedConnection` is given to asyncpg, and is given its transport by it."""
+    """asyncpg creates a `PipelinedConnection` and passes it the transport."""
     assert list(inspect.signature(asyncpg.Connection.__init__).parameters)[1:3] == ["protocol", "transport"]
     for make in (asyncpg.connect, asyncpg.create_pool):
         assert {"loop", "connection_class"} <= inspect.signature(make).parameters.keys()
@@ -93,7 +93,7 @@ def test_a_connection_is_made_of_a_protocol_and_a_transport_and_takes_a_loop_and
 async def test_the_transport_that_asyncpg_writes_to_is_ours(wired: PipelinedConnection):
     transport = getattr(wired, "_transport")  # noqa: B009
     assert isinstance(transport, pipeline.PipelinedTransport)
-    assert transport is wired._wire
+    assert transport is wired._pipelined_transport
 
 
 async def test_a_prepared_statement_is_sent_in_one_piece_that_ends_with_sync(
@@ -128,7 +128,7 @@ async def test_a_statement_that_is_new_is_parsed_first_and_then_bound(
 async def test_a_statement_that_is_prepared_in_a_transaction_leaves_its_session_idle_and_not_active(
     wired: PipelinedConnection, recorder: Recorder, postgres_url: str
 ):
-    """A client that was frozen there kept its row locks, for its session did not count as idle."""
+    """A client that was suspended there kept its row locks, because its session did not count as idle."""
     await wired.execute("BEGIN")
     await wired.prepare(QUESTION)
     assert recorder.kinds()[-1] == "PDS"
@@ -192,7 +192,7 @@ class Sink:
 
 
 class SwitchingTransport:
-    """As much of a transport as is needed to take the place of its protocol."""
+    """The part of a transport that `_ReadyFilter` uses."""
 
     def __init__(self) -> None:
         self.own = Sink()
@@ -225,7 +225,7 @@ async def test_answers_to_statements_that_asyncpg_did_not_send_are_passed_over(
 
 
 async def test_what_is_sent_is_counted(wired: PipelinedConnection):
-    """By the count it is known whether a COMMIT may have been sent."""
+    """The count tells whether a COMMIT may have been sent."""
     before = wired.writes
     await wired.execute_between(b"", "SELECT 1", (), b"")
     assert wired.writes == before + 1
@@ -238,14 +238,14 @@ async def test_what_is_sent_is_counted(wired: PipelinedConnection):
 async def test_the_error_of_a_session_that_was_ended_while_idle_says_so(
     wired: PipelinedConnection, postgres_url: str
 ):
-    """It is read after the next statement was sent: by it is known that this one was never carried out."""
+    """It is read after the next statement was sent, and tells that this one was never executed."""
     await wired.execute("SET idle_in_transaction_session_timeout = '50ms'")
     await wired.execute("BEGIN")
-    wired._wire.pause_reading()
+    wired._pipelined_transport.pause_reading()
     await _ended(wired, postgres_url)
     asked = asyncio.create_task(wired.execute("SELECT 1"))
     await asyncio.sleep(0)  # it is sent
-    wired._wire.resume_reading()
+    wired._pipelined_transport.resume_reading()
     with pytest.raises(DISCONNECTED) as broken:
         await asked
     assert was_ended_idle(broken.value)

@@ -1,14 +1,14 @@
-"""The database's time is asked for now and then, and reckoned in between."""
+"""The database's clock is read now and then, and extrapolated in between."""
 
 from __future__ import annotations
 
-from penstock.stores.postgres.database_clock import GOOD_FOR_S, DatabaseClock
+from penstock.stores.postgres.database_clock import MAX_AGE_S, DatabaseClock
 
 START_MS = 1_700_000_000_000
 
 
 class Database:
-    """Its clock, the steady one of a server, and how long an answer is on its way."""
+    """A database clock, the monotonic clock of a server, and the latency of a response."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -39,7 +39,7 @@ async def test_the_time_is_asked_for_once_and_goes_on_by_itself():
     moments = moments_of(database)
     for _ in range(10):
         assert abs(await moments.now_ms(database) - database.time_ms) <= 1
-        database.pass_(GOOD_FOR_S / 20)
+        database.pass_(MAX_AGE_S / 20)
     assert database.asked == 1
 
 
@@ -47,7 +47,7 @@ async def test_a_time_that_is_no_longer_young_is_asked_for_again():
     database = Database()
     moments = moments_of(database)
     await moments.now_ms(database)
-    database.pass_(GOOD_FOR_S * 2)
+    database.pass_(MAX_AGE_S * 2)
     assert await moments.now_ms(database) == database.time_ms
     assert database.asked == 2
 
@@ -56,7 +56,7 @@ async def test_an_answer_that_was_long_on_its_way_does_not_turn_time_back():
     database = Database()
     moments = moments_of(database)
     await moments.now_ms(database)
-    database.pass_(GOOD_FOR_S * 2)
+    database.pass_(MAX_AGE_S * 2)
     database.way_s = 0.5
     now_ms = await moments.now_ms(database)
     assert database.time_ms - 10 < now_ms <= database.time_ms
@@ -68,7 +68,7 @@ async def test_a_database_whose_clock_was_set_is_believed():
         moments = moments_of(database)
         await moments.now_ms(database)
         database.set_by_ms = set_by_ms
-        database.pass_(GOOD_FOR_S * 2)
+        database.pass_(MAX_AGE_S * 2)
         assert await moments.now_ms(database) == database.time_ms
 
 
@@ -77,7 +77,7 @@ async def test_clocks_that_run_unlike_do_not_drift_apart():
     moments = moments_of(database)
     for _ in range(1000):
         await moments.now_ms(database)
-        database.pass_(GOOD_FOR_S * 1.5)
+        database.pass_(MAX_AGE_S * 1.5)
         database.set_by_ms -= 1  # it is slow by more than half a thousandth
     assert abs(await moments.now_ms(database) - database.time_ms) <= 2
 

@@ -1,4 +1,4 @@
-"""A group whose commit failed on PostgreSQL: nothing of it is remembered, and each caller hears its own refusal."""
+"""A failed group commit on PostgreSQL: nothing of it is cached, and each caller gets its own error."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.core.model import Blob, TaskKind
+from penstock.core.scheduling.polls import Poll
 from penstock.engine.context import EngineContext
-from penstock.engine.matching.claim import Poll
 from penstock.engine.matching.dispatcher import Dispatcher
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
@@ -21,7 +21,8 @@ from penstock.ports.store import Tx
 from penstock.settings import load
 from penstock.stores.group_commit import CommitPoint
 from penstock.stores.postgres.pipeline import PipelinedConnection, PipelinedTransport
-from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.system_clock import SystemEntropy
 from penstock.wakeups.local import LocalWakeups
 from tests.support.builders import a_run
@@ -46,7 +47,7 @@ class Node:
 
     def cut_at_next_commit(self) -> None:
         """The next commit is sent and does not arrive; the connection breaks instead."""
-        self._at_commit = lambda connection: _lose_what_is_sent(connection._wire)
+        self._at_commit = lambda connection: _lose_what_is_sent(connection._pipelined_transport)
 
     def cut_before_next_commit(self) -> None:
         """The connection breaks before the next commit is sent."""
@@ -64,7 +65,7 @@ class Node:
         return (await starts.start_workflow(self.ctx, request)).run.workflow_id
 
     async def poll(self, task_queue: str) -> list[str]:
-        """What a worker of this node gets at once."""
+        """The tasks that a worker of this server gets without waiting."""
         await worker_registry.register(self.ctx, Registration("default", self.name, task_queue, "python"))
         dispatcher = Dispatcher(self.ctx)
         try:
@@ -75,7 +76,7 @@ class Node:
 
 
 class _BrokenTransport:
-    """Whatever is written is lost, and the connection with it."""
+    """Drops everything that is written, and closes the connection."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -129,13 +130,13 @@ async def test_a_queue_made_in_a_group_that_failed_is_not_remembered(nodes: tupl
     node.cut_at_next_commit()
     with pytest.raises(Unavailable):
         await node.start("order-1", "fresh")
-    assert node.store._known.queues == {}
+    assert node.store._immutable.queues == {}
 
 
 async def test_a_start_whose_queue_is_known_from_a_commit_that_failed_is_not_lost_in_a_group(
     nodes: tuple[Node, Node],
 ):
-    """Several at once, so that they share a commit, on queues that nobody has seen before."""
+    """Several at once, so that they share a commit, on new queues."""
     node = nodes[0]
     node.cut_at_next_commit()
     await asyncio.gather(*(node.start(f"first-{n}", f"q{n}") for n in range(6)), return_exceptions=True)
@@ -146,7 +147,7 @@ async def test_a_start_whose_queue_is_known_from_a_commit_that_failed_is_not_los
 
 
 async def test_callers_whose_group_failed_are_each_told_by_a_refusal_of_their_own(nodes: tuple[Node, Node]):
-    """What one of them adds about its own request must not be read by another."""
+    """Details that one of them adds to its error must not reach the others."""
     node = nodes[0]
     keys = [f"r{n}" for n in range(20)]
 

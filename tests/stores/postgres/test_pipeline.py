@@ -1,4 +1,4 @@
-"""BEGIN and COMMIT travel with other statements, and mean what they mean when they are sent by themselves."""
+"""Piggybacked BEGIN and COMMIT have the same effect as separate ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REMOVE = "DELETE FROM wired WHERE number = any($1::bigint[])"
 
 @pytest.fixture
 async def other(postgres_url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-    """Somebody else, who looks at the same table."""
+    """Another session that reads the same table."""
     connection = await asyncpg.connect(postgres_url)
     await connection.execute("CREATE TABLE wired (number BIGINT PRIMARY KEY, words TEXT)")
     yield connection
@@ -39,9 +39,9 @@ async def numbers(connection: asyncpg.Connection[asyncpg.Record]) -> list[int]:
 
 
 async def add(wired: PipelinedConnection, *added: int) -> None:
-    """One after the other, in one transaction that has locked something before."""
+    """One after the other, in a transaction that holds a lock."""
     transaction = PipelinedTransaction(wired, HotBatches())
-    await transaction.fetch(LOCK, holds=True)
+    await transaction.fetch(LOCK, needs_transaction=True)
     for number in added[:-1]:
         await transaction.write((ADD, ([number], ["more"])))
     await transaction.commit((ADD, ([added[-1]], ["last"])))
@@ -50,7 +50,7 @@ async def add(wired: PipelinedConnection, *added: int) -> None:
 async def test_writes_of_a_transaction_are_committed_together_from_its_first_time_on(
     wired: PipelinedConnection, other: asyncpg.Connection[asyncpg.Record]
 ):
-    """The first time asyncpg asks about the types of a text, before it sends it."""
+    """The first time, asyncpg queries the types of a statement before it sends it."""
     for first in (1, 11, 21):
         await add(wired, first, first + 1, first + 2)
         assert not wired.is_in_transaction()
@@ -66,7 +66,7 @@ async def test_a_transaction_is_open_from_the_first_lock_to_the_last_write(
     transaction = PipelinedTransaction(wired, HotBatches())
     await transaction.fetch("SELECT number FROM wired")
     assert not wired.is_in_transaction(), "a plain question needs none"
-    await transaction.fetch(LOCK, holds=True)
+    await transaction.fetch(LOCK, needs_transaction=True)
     assert wired.is_in_transaction()
     with pytest.raises(asyncpg.LockNotAvailableError):
         await other.fetch(LOCK + " NOWAIT")

@@ -1,4 +1,4 @@
-"""How long rows are held on PostgreSQL, and who waits for them: not a session that stopped, nor a queue beside it."""
+"""Row locks on PostgreSQL: a suspended session releases them in time, and other queues do not wait for them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from penstock.core.model import RunId
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import TransactionClass, Tx
 from penstock.stores.group_commit import CommitPoint, no_hook
-from penstock.stores.postgres import session_limits, transactions
-from penstock.stores.postgres import store as postgres
+from penstock.stores.postgres import commit_groups, session_limits, transactions
+from penstock.stores.postgres.diversion import DivertingCommitter
 from penstock.stores.postgres.pipeline import PipelinedConnection
-from penstock.stores.postgres.store import PostgresStore, _DivertingLine, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.wakeups.local import LocalWakeups
 from tests.faults.lossy_proxy import swallowing_proxy
 from tests.support.binaries import Binaries, all_postgres
@@ -38,7 +39,7 @@ CREATE TRIGGER be_slow BEFORE INSERT ON runs FOR EACH ROW EXECUTE FUNCTION be_sl
 
 
 class Freezer:
-    """Stops the process inside the next transaction that is about to commit, for longer than its session lives."""
+    """Suspends the process before its next commit, for longer than its session lives."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -73,7 +74,7 @@ async def url(postgres_url: str) -> str:
 
 @pytest.fixture
 async def outsider(url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-    """A session of somebody else, without any limits."""
+    """Another session, without time limits."""
     connection = await asyncpg.connect(url)
     yield connection
     await connection.close()
@@ -87,7 +88,7 @@ async def insert(store: PostgresStore, run_id: str, *, kind: str = "0") -> None:
 
 
 async def touch(store: PostgresStore, run_id: str, done: list[str], name: str = "") -> None:
-    """Lock a run on the line of claims, and write it as it is."""
+    """Lock a run in a claim transaction, and save it unchanged."""
 
     async def operation(tx: Tx) -> None:
         run = await tx.runs.lock(RunId(run_id))
@@ -151,8 +152,8 @@ async def test_an_operation_whose_row_is_free_again_does_not_wait_for_one_whose_
             async with other.transaction():
                 await other.execute("SELECT 1 FROM runs WHERE run_id = 'short' FOR UPDATE")
                 tasks = [asyncio.create_task(touch(store, name, done)) for name in ("long", "short")]
-                line = store._lines[TransactionClass.CLAIM]
-                assert isinstance(line, _DivertingLine)
+                line = store._committers[TransactionClass.CLAIM]
+                assert isinstance(line, DivertingCommitter)
                 async with asyncio.timeout(20):
                     while line._diverted.total() < 2:
                         await asyncio.sleep(0.01)
@@ -173,8 +174,8 @@ async def test_a_row_that_was_contended_is_not_locked_in_one_transaction_with_ot
         async with outsider.transaction():
             await outsider.execute("SELECT 1 FROM runs WHERE run_id = 'hot' FOR UPDATE")
             waits = asyncio.create_task(touch(store, "hot", done))
-            line = store._lines[TransactionClass.CLAIM]
-            assert isinstance(line, _DivertingLine)
+            line = store._committers[TransactionClass.CLAIM]
+            assert isinstance(line, DivertingCommitter)
             async with asyncio.timeout(20):
                 while not line._diverted:
                     await asyncio.sleep(0.01)
@@ -214,8 +215,8 @@ async def test_an_operation_whose_caller_left_while_it_waited_diverts_no_later_o
         async with outsider.transaction():
             await outsider.execute("SELECT 1 FROM runs WHERE run_id = 'hot' FOR UPDATE")
             tasks = [asyncio.create_task(touch(store, "hot", done, f"hot-{n}")) for n in range(3)]
-            line = store._lines[TransactionClass.CLAIM]
-            assert isinstance(line, _DivertingLine)
+            line = store._committers[TransactionClass.CLAIM]
+            assert isinstance(line, DivertingCommitter)
             async with asyncio.timeout(PATIENCE_S):
                 while line._diverted["hot"] < 3:
                     await asyncio.sleep(0.01)
@@ -231,7 +232,7 @@ async def test_an_operation_whose_caller_left_while_it_waited_diverts_no_later_o
 async def test_an_operation_whose_session_was_ended_while_it_stood_still_is_made_once(
     url: str, outsider: asyncpg.Connection[asyncpg.Record]
 ):
-    """Nothing was committed, and that is known: the caller is not asked to find out."""
+    """Nothing was committed, and that is known: the outcome is not `unknown`."""
     freezer = Freezer(2 * HOLD_MS / 1000)
     async with a_store(url, on_commit=freezer) as store:
         await insert(store, "before")
@@ -247,7 +248,7 @@ async def test_an_operation_whose_session_was_ended_while_it_stood_still_is_made
 async def test_a_decision_from_before_a_standstill_is_not_committed_after_it(
     url: str, outsider: asyncpg.Connection[asyncpg.Record]
 ):
-    """Nothing is locked yet, so no session was ended; but what the operation saw is old, its time included."""
+    """No lock is held yet, so the session was not ended; but what the operation read is old, its time included."""
     freezer = Freezer(2 * HOLD_MS / 1000)
     async with a_store(url, on_commit=freezer) as store:
         await insert(store, "before")
@@ -360,7 +361,7 @@ async def test_a_store_is_closed_though_its_database_is_silent(url: str):
 async def test_a_session_that_could_not_be_made_ready_is_not_used(
     url: str, outsider: asyncpg.Connection[asyncpg.Record], monkeypatch: pytest.MonkeyPatch
 ):
-    """It lacks the statements that begin and commit: every later operation of its line would fail."""
+    """It lacks the prepared BEGIN and COMMIT: every later operation on it would fail."""
     failures = [TimeoutError(), asyncpg.QueryCanceledError("cancelled")]
 
     async def prepare_piggybacked(connection: PipelinedConnection) -> None:
@@ -370,7 +371,7 @@ async def test_a_session_that_could_not_be_made_ready_is_not_used(
 
     async with a_store(url) as store:
         await insert(store, "run")
-        monkeypatch.setattr(postgres, "prepare_piggybacked", prepare_piggybacked)
+        monkeypatch.setattr(commit_groups, "prepare_piggybacked", prepare_piggybacked)
         done: list[str] = []
         while failures:
             with contextlib.suppress(Unavailable):
@@ -386,7 +387,7 @@ async def test_a_session_that_could_not_be_made_ready_is_not_used(
 async def test_migrations_have_no_time_limit_though_the_role_has(
     url: str, outsider: asyncpg.Connection[asyncpg.Record]
 ):
-    """Held by what a session of theirs says of itself."""
+    """Identified by the settings of the session."""
     connection = await asyncpg.connect(url, server_settings=session_limits.UNLIMITED)
     try:
         for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
@@ -396,7 +397,7 @@ async def test_migrations_have_no_time_limit_though_the_role_has(
 
 
 def with_transaction_timeout() -> Binaries:
-    """A PostgreSQL that knows `transaction_timeout`; one comes with the test environment."""
+    """A PostgreSQL with `transaction_timeout`; the test environment has one."""
     since = session_limits.TRANSACTION_TIMEOUT_SINCE
     return next(each for each in all_postgres() if int(each.version.split(".")[0]) >= since)
 
@@ -419,7 +420,7 @@ async def test_a_newer_postgres_bounds_whole_transactions(newer_url: str):
 async def test_a_slow_group_on_a_newer_postgres_is_committed_in_parts_and_no_outcome_is_unknown(
     newer_url: str,
 ):
-    """A statement is cancelled before its transaction is, so that it is known that nothing was committed."""
+    """A statement is cancelled before its transaction is ended, so that it is known that nothing was committed."""
     await migrate(newer_url)
     outsider = await asyncpg.connect(newer_url)
     await outsider.execute(SLOW_ROWS)
@@ -433,7 +434,7 @@ async def test_a_slow_group_on_a_newer_postgres_is_committed_in_parts_and_no_out
 
 @given(statement_ms=st.integers(100, 3_600_000), hold_ms=st.integers(200, 60_000))
 def test_locks_of_a_client_that_stops_are_released_within_the_hold_time(statement_ms: int, hold_ms: int):
-    """Whatever is set: after one lock that is waited for, and, a quarter later, after any number of them."""
+    """For all settings: within the hold time for one lock, and a quarter more for any number of them."""
     short = session_limits.short_write_limits(statement_ms, hold_ms)
     long = session_limits.long_write_limits(statement_ms, hold_ms)
     assert short.lock_ms + short.idle_ms <= hold_ms

@@ -1,4 +1,4 @@
-"""Writes that travel as one statement: only those that are apart, each with its own values, in their order."""
+"""Merged writes: only independent ones, each with its own values, in order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.stores.sql.statement_merger import (
 
 POSTGRES = catalogue(Dialect.POSTGRES)
 START = ("insert_run", "append_event", "insert_activity", "insert_task", "count_added", "join_lane")
-"""What the start of an activity writes, in the order of all nodes."""
+"""The writes of the start of an activity, in the order of execution."""
 
 
 def statements(*names: str) -> list[Statement]:
@@ -46,30 +46,30 @@ def test_what_changes_the_same_table_goes_one_after_the_other(one: str, other: s
 
 
 def test_a_statement_that_reads_what_another_changes_does_not_travel_with_it():
-    """A new lane takes its place from the clock of its level."""
+    """A new lane takes its base from the virtual clock of its level."""
     parts = list(batches((each, [()]) for each in statements("join_lane", "save_clock")))
     assert len(parts) == 2
 
 
 def test_a_statement_that_looks_at_rows_that_others_change_goes_first():
-    """While the key is waited for, a claim may hold its lanes: they are found only by a look after the wait."""
+    """While this waits for the lock on the key, a claim may block its lanes: only a new snapshot finds them."""
     parts = list(batches((each, [()]) for each in statements("uncount_key", "release_lanes", "count_added")))
     assert [names_of(part) for part in parts] == [["uncount_key"], ["release_lanes", "count_added"]]
 
 
 READING = {"join_lane", "rejoin_lane", "settle_lane", "settle_cost", "drop_lane"}
-"""They read another table, too: either this transaction holds what they read, or it may be a moment old."""
+"""They read another table too: its rows are locked by this transaction, or may be slightly outdated."""
 
 
 def test_no_other_write_goes_by_what_another_table_says():
-    """What is added here must be marked to look, or it may go by what was so before a write beside it waited."""
+    """A statement added here must be marked `new snapshot`, or it may see rows from before a merged write waited."""
     tables = re.compile(r"\b(?:INTO|UPDATE|FROM|JOIN|USING)\s+(?!unnest\b)([a-z]\w*)")
     parts = [each for each in POSTGRES.values() if are_mergeable([each])]
     assert {each.name for each in parts if len(set(tables.findall(each.sql))) > 1} == READING
 
 
 def test_a_statement_that_is_sent_alone_is_no_part_of_another():
-    alone = next(each for each in POSTGRES.values() if each.alone and not each.answers)
+    alone = next(each for each in POSTGRES.values() if each.unmerged and not each.returns_rows)
     assert not are_mergeable([alone])
     parts = list(batches([(POSTGRES["insert_run"], [()]), (alone, [()])]))
     assert len(parts) == 2
@@ -99,7 +99,7 @@ def test_rows_of_many_columns_are_given_as_rows_and_others_as_columns():
 
 
 def test_every_type_of_rows_is_in_the_schema_as_its_name_spells_it():
-    """A statement with other columns has another type, which a migration makes beside the ones that others use."""
+    """A statement with other columns has another composite type, which a migration adds."""
     schema = "".join(each.sql for each in migrations(Dialect.POSTGRES))
     made = {
         found[1]: "".join(re.findall(r"\bc\d+ (T|B)", found[2])).lower()
@@ -118,13 +118,13 @@ def test_parts_are_listed_backwards_since_they_are_carried_out_from_the_last_to_
 
 def test_a_batch_is_usual_once_it_has_come_often(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(statement_merger, "HOT_AFTER", 2)
-    habits, start = statement_merger.HotBatches(), tuple(statements(*START))
-    assert [habits.is_hot(start) for _ in range(4)] == [False, False, True, True]
+    hot_batches, start = statement_merger.HotBatches(), tuple(statements(*START))
+    assert [hot_batches.is_hot(start) for _ in range(4)] == [False, False, True, True]
 
 
 def test_batches_that_always_differ_are_never_usual(monkeypatch: pytest.MonkeyPatch):
-    """Each would be prepared anew, and would take the place of one that comes often."""
+    """Each would have to be prepared, and would evict a hot one."""
     monkeypatch.setattr(statement_merger, "HOT_AFTER", 2)
-    habits = statement_merger.HotBatches()
+    hot_batches = statement_merger.HotBatches()
     every = [*itertools.combinations(POSTGRES.values(), 2)][: statement_merger.TRACKED_MAX + 1]
-    assert not any(habits.is_hot(each) for _ in range(5) for each in every)
+    assert not any(hot_batches.is_hot(each) for _ in range(5) for each in every)

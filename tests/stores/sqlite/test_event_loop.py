@@ -1,4 +1,4 @@
-"""SQLite runs operations on the event loop: what may not wait there, and what is run twice."""
+"""SQLite runs operations on the event loop: what must not block it, and what is run twice."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from penstock.core.model import RunId
 from penstock.errors import Conflict, Reason, Unavailable
 from penstock.ports.store import Tx
 from penstock.stores.group_commit import CommitPoint
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import connections
 from penstock.stores.sqlite.store import SqliteStore
 from penstock.wakeups.local import LocalWakeups
 from tests.support.builders import NOW_MS, a_run, an_event
 from tests.support.clock import ManualClock
 from tests.support.patience import PATIENCE_S
 
-DRIVER: Any = vars(sqlite)["sqlite3"]
+DRIVER: Any = vars(connections)["sqlite3"]
 
 
 class Gate:
-    """Holds commits up, in the thread that makes them."""
+    """Delays commits, in the thread that executes them."""
 
     def __init__(self) -> None:
         self.is_open, self.reached = threading.Event(), threading.Event()
@@ -71,7 +71,7 @@ async def is_there(store: SqliteStore, name: str) -> bool:
 
 @contextlib.asynccontextmanager
 async def turns_of_others() -> AsyncIterator[list[None]]:
-    """One for each turn of the loop that somebody else had meanwhile."""
+    """Counts the iterations of the event loop."""
     scope_locks: list[None] = []
 
     async def count() -> None:
@@ -136,7 +136,7 @@ async def test_a_group_in_which_nothing_changes_does_not_wait_for_the_disk(
     def note(_: CommitPoint) -> None:
         thread.append(threading.current_thread())
 
-    store._on_moment = note
+    store._on_commit = note
     assert await store.transact(look, key="before")
     assert set(thread) == {threading.current_thread()}
 
@@ -208,7 +208,7 @@ async def test_a_store_that_is_closed_says_so(store: SqliteStore) -> None:
 
 
 class Halt(BaseException):
-    """Not an error: something that ends programs."""
+    """A BaseException that is not an Exception."""
 
 
 @pytest.mark.parametrize("thrown", [asyncio.CancelledError, Halt])

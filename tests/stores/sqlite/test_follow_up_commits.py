@@ -1,4 +1,4 @@
-"""On SQLite what somebody hands in because of a group is committed with it: a start, and the claim that it wakes."""
+"""Follow-up operations on SQLite: a claim that a start wakes is committed in the same transaction."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.core.model import Blob, RunId, TaskKind
+from penstock.core.scheduling.polls import Poll
 from penstock.engine.context import EngineContext
-from penstock.engine.matching.claim import Poll
 from penstock.engine.matching.dispatcher import Dispatcher, PollAnswer
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
@@ -21,18 +21,18 @@ from penstock.errors import Unavailable
 from penstock.ports.store import Tx
 from penstock.settings import load
 from penstock.stores.group_commit import CommitPoint
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import connections
 from penstock.stores.sqlite.store import SqliteStore
 from penstock.system_clock import SystemEntropy
 from penstock.wakeups.local import LocalWakeups
 from tests.support.builders import NOW_MS, a_run, an_event
 from tests.support.clock import ManualClock
 
-DRIVER: Any = vars(sqlite)["sqlite3"]
+DRIVER: Any = vars(connections)["sqlite3"]
 
 
 class Disk:
-    """Counts commits, and fails one when it is told to."""
+    """Counts commits, and fails one on request."""
 
     def __init__(self) -> None:
         self.commits = 0
@@ -59,11 +59,11 @@ class Node:
         await starts.start_workflow(self.ctx, request)
 
     async def waiting(self) -> asyncio.Task[PollAnswer]:
-        """A poll that has looked once, found nothing, and waits."""
+        """A poll that found no task and waits."""
         await worker_registry.register(self.ctx, Registration("default", "w1", "orders", "python"))
         poll = Poll("default", "w1", "orders", TaskKind.WORKFLOW)
         task = asyncio.create_task(self.dispatcher.poll(poll, 60_000))
-        while not self.dispatcher._lines:
+        while not self.dispatcher._by_queue:
             await asyncio.sleep(0)
         while self.dispatcher._tasks:
             await asyncio.wait(set(self.dispatcher._tasks))

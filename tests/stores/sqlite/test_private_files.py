@@ -1,4 +1,4 @@
-"""Database files, their logs, copies and archives are readable by their owner alone, whatever the umask."""
+"""Database files, logs, copies and archives are readable only by their owner, whatever the umask."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from penstock.errors import StoreRefused
 from penstock.stores import archive, private_files
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import schema
 from penstock.stores.sqlite.store import SqliteStore
 from penstock.wakeups.local import LocalWakeups
 from tests.support.builders import NOW_MS
@@ -49,7 +49,7 @@ async def test_a_new_database_and_its_log_are_closed_to_other_users(tmp_path: Pa
 
     try:
         await store.transact(operation, key="look")
-        sqlite.backup(path, tmp_path / "copy.db")
+        schema.backup(path, tmp_path / "copy.db")
         found = modes(tmp_path)
     finally:
         await store.close()
@@ -61,12 +61,12 @@ async def test_an_existing_database_that_others_can_read_is_closed_to_them_and_t
     tmp_path: Path, logs: list[structlog.typing.EventDict]
 ) -> None:
     path = tmp_path / "penstock.db"
-    sqlite.prepare(path)
+    schema.prepare(path)
     copy = tmp_path / "penstock.db.before-0007"
     copy.write_bytes(b"")
     for each in (path, copy):
         each.chmod(0o644)
-    sqlite.prepare(path)
+    schema.prepare(path)
     assert modes(tmp_path) == {"penstock.db": "0600", "penstock.db.before-0007": "0600"}
     told = [(line["file"], line["mode_before"], line["log_level"]) for line in logs]
     assert sorted(told) == [(str(path), "0644", "warning"), (str(copy), "0644", "warning")]
@@ -76,27 +76,27 @@ def test_a_database_behind_a_link_that_leads_to_no_file_yet_is_closed_to_other_u
     (tmp_path / "real").mkdir()
     link = tmp_path / "penstock.db"
     link.symlink_to("real/data.db")
-    sqlite.prepare(link)
+    schema.prepare(link)
     assert modes(tmp_path / "real")["data.db"] == "0600"
 
 
 def test_the_log_of_a_database_behind_a_link_is_closed_to_other_users(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     real, link = tmp_path / "real" / "data.db", tmp_path / "penstock.db"
-    sqlite.prepare(real)
+    schema.prepare(real)
     log = tmp_path / "real" / "data.db-wal"
     log.touch()
     log.chmod(0o644)
     link.symlink_to(real)
-    sqlite._keep_private(link)
+    schema._keep_private(link)
     assert modes(tmp_path / "real")["data.db-wal"] == "0600"
 
 
 def test_a_link_into_a_directory_that_does_not_exist_yet_can_be_locked_and_used(tmp_path: Path) -> None:
     link = tmp_path / "penstock.db"
     link.symlink_to(tmp_path / "new" / "data.db")
-    with contextlib.closing(sqlite.exclusive(link)):
-        sqlite.prepare(link)
+    with contextlib.closing(schema.exclusive(link)):
+        schema.prepare(link)
     assert modes(tmp_path / "new")["data.db"] == "0600"
 
 
@@ -111,9 +111,9 @@ def test_what_is_no_regular_file_keeps_its_mode(tmp_path: Path) -> None:
 def test_two_names_of_one_database_are_one_to_the_servers_that_want_it(tmp_path: Path) -> None:
     path, link = tmp_path / "penstock.db", tmp_path / "link.db"
     link.symlink_to(path)
-    held = sqlite.exclusive(path)
+    held = schema.exclusive(path)
     with contextlib.closing(held), pytest.raises(StoreRefused, match="in use by"):
-        sqlite.exclusive(link)
+        schema.exclusive(link)
 
 
 def test_a_mode_that_is_narrower_stays_as_it_is(tmp_path: Path) -> None:
@@ -130,15 +130,15 @@ def test_a_file_of_another_program_keeps_its_mode(tmp_path: Path) -> None:
         connection.execute("CREATE TABLE theirs (a)")
     path.chmod(0o644)
     with pytest.raises(StoreRefused):
-        sqlite.prepare(path)
+        schema.prepare(path)
     assert modes(tmp_path)["other.db"] == "0644"
 
 
 def test_a_copy_over_a_file_that_others_can_read_is_closed_to_them(tmp_path: Path) -> None:
     path, target = tmp_path / "penstock.db", tmp_path / "copy.db"
-    sqlite.prepare(path)
+    schema.prepare(path)
     target.touch(0o666)
-    sqlite.backup(path, target)
+    schema.backup(path, target)
     assert modes(tmp_path)["copy.db"] == "0600"
 
 

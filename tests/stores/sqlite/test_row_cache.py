@@ -1,4 +1,4 @@
-"""Rows at hand: SQLite's one writer does not read again what it just read or wrote, and is never wrong about it."""
+"""The row cache: the SQLite writer does not read again what it just read or wrote, and the cache is never outdated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.model import Instance, RetrySchedule, Run, RunId, RunStatus
+from penstock.core.model import Instance, ReplayBlock, RetrySchedule, Run, RunId, RunStatus
+from penstock.core.waits import Waits
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
 from penstock.stores.group_commit import CommitPoint
@@ -20,18 +21,18 @@ from penstock.stores.sql.row_cache import ROWS_MAX, SIZE_MAX, RowCache, TableCac
 from penstock.stores.sql.tasks.activities import ACTIVITIES
 from penstock.stores.sql.tasks.tasks import TASKS
 from penstock.stores.sql.workflows.runs import RUNS
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import connections, schema
 from penstock.wakeups.local import LocalWakeups
 from tests.support.builders import NOW_MS, a_run, an_activity
 from tests.support.checked_store import CheckedStore
 from tests.support.clock import ManualClock
 
-DRIVER: Any = vars(sqlite)["sqlite3"]
+DRIVER: Any = vars(connections)["sqlite3"]
 RUN = RunId("r1")
 
 
 class Disk:
-    """Fails when it is told to."""
+    """Fails on request."""
 
     is_broken = False
 
@@ -64,7 +65,7 @@ async def change(store: CheckedStore, record: Callable[[Tx], None]) -> None:
 
 
 async def found(store: CheckedStore) -> Run:
-    """The run as an operation finds it that may change it."""
+    """The run as a transaction reads it."""
 
     async def operation(tx: Tx) -> Run:
         run = await tx.runs.lock(RUN)
@@ -74,7 +75,7 @@ async def found(store: CheckedStore) -> Run:
     return await store.transact(operation, key=RUN)
 
 
-def shelf_of_runs() -> TableCache[Run]:
+def cache_of_runs() -> TableCache[Run]:
     return RowCache((RUNS,), ()).table_cache(RUNS)
 
 
@@ -90,7 +91,7 @@ async def test_a_row_is_read_once_and_then_at_hand(store: CheckedStore) -> None:
 
 
 async def test_a_column_that_was_not_written_is_not_believed(store: CheckedStore) -> None:
-    """Saving a run writes the columns that change; its memo has a statement of its own."""
+    """Saving a run writes the mutable columns; its memo has its own statement."""
     await change(store, lambda tx: tx.runs.save(a_run(RUN, memo='{"of": "nobody"}', last_sequence=2)))
     assert ((await found(store)).memo, (await found(store)).last_sequence) == ("{}", 2)
     await change(store, lambda tx: tx.runs.save_attributes(a_run(RUN, memo='{"of": "all"}')))
@@ -139,16 +140,28 @@ async def test_operations_of_one_group_see_each_other_before_the_commit(store: C
 
 
 def test_a_run_that_has_ended_is_not_kept() -> None:
-    table_cache = shelf_of_runs()
+    table_cache = cache_of_runs()
     table_cache.add(a_run())
-    table_cache.change(a_run(status=RunStatus.COMPLETED, closed_at_ms=NOW_MS))
+    table_cache.update(a_run(status=RunStatus.COMPLETED, closed_at_ms=NOW_MS))
     assert table_cache.get(a_run().run_id) is None
 
 
-@pytest.mark.parametrize("column", ["input", "memo", "task_error", "blocked"])
-def test_a_run_with_much_text_is_not_kept(column: str) -> None:
-    table_cache = shelf_of_runs()
-    table_cache.add(a_run(**{column: "x" * (SIZE_MAX + 1)}))
+LARGE = "x" * (SIZE_MAX + 1)
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"input": LARGE},
+        {"memo": LARGE},
+        {"task_error": LARGE},
+        {"blocked": ReplayBlock(message=LARGE)},
+        {"waits": Waits(groups={f"g{number}": 1 for number in range(SIZE_MAX // 10)})},
+    ],
+)
+def test_a_run_with_much_text_is_not_kept(large: dict[str, Any]) -> None:
+    table_cache = cache_of_runs()
+    table_cache.add(a_run(**large))
     assert not table_cache.rows()
 
 
@@ -167,7 +180,7 @@ def test_an_activity_that_says_much_of_its_retries_is_not_kept(retry: RetrySched
 
 
 def test_rows_that_are_used_stay_and_others_go() -> None:
-    table_cache = shelf_of_runs()
+    table_cache = cache_of_runs()
     table_cache.add(a_run("used"))
     for number in range(10 * ROWS_MAX):
         table_cache.add(a_run(f"r{number}"))
@@ -180,21 +193,21 @@ def test_rows_that_are_used_stay_and_others_go() -> None:
 def test_every_statement_that_changes_rows_either_tells_which_or_has_its_table_forgotten(
     tmp_path: Path,
 ) -> None:
-    """As the database itself understands the statements, with what they would set off."""
-    sqlite.prepare(tmp_path / "penstock.db")
+    """According to SQLite's authorizer, triggers included."""
+    schema.prepare(tmp_path / "penstock.db")
     statements = catalogue(Dialect.SQLITE)
     invalidated_by = RowCache((RUNS, TASKS, ACTIVITIES), statements.values()).invalidated_by
     with contextlib.closing(DRIVER.connect(tmp_path / "penstock.db")) as database:
         for name, each in statements.items():
             noticed = {table_cache.table.name for table_cache in invalidated_by.get(each, ())}
-            told = {table.name for table in (RUNS, TASKS, ACTIVITIES) if name in table.told}
-            assert changed_by(database, each) & {"runs", "tasks", "activities"} == noticed | told, name
+            told = {table.name for table in (RUNS, TASKS, ACTIVITIES) if name in table.written_by}
+            assert tables_changed_by(database, each) & {"runs", "tasks", "activities"} == noticed | told, name
     assert {"notify_at_lease_end", "forget_run", "save_run_attributes"} <= {
         each.name for each in invalidated_by
     }
 
 
-def changed_by(database: Any, statement: Statement) -> set[str]:
+def tables_changed_by(database: Any, statement: Statement) -> set[str]:
     """The tables that a statement would change."""
     changed: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""Writes that operations of one group have kept back: carried out together, and nobody can tell."""
+"""The write buffer: writes of a group are deferred and coalesced, invisibly to readers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.model import Queue, RunId, RunStatus, Task, TaskId, TaskKind, TaskState
+from penstock.core.model import Queue, ReplayBlock, RunId, RunStatus, Task, TaskId, TaskKind, TaskState
+from penstock.core.run_codec import encode_block
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
-from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
-from penstock.stores.sql.write_buffer import WriteBuffer, changed_by, coalesced, touched_by
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sql.catalogue import Dialect, Statement, catalogue, changed_tables, touched_tables
+from penstock.stores.sql.write_buffer import WriteBuffer, coalesced
+from penstock.stores.sqlite import connections, schema
+from penstock.stores.sqlite.store import TABLES
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.store_operations import a_queue, claim
 from tests.support.builders import NOW_MS, a_run, a_task, an_activity, an_event, leased, released, standing_of
 from tests.support.checked_store import CheckedStore
 from tests.support.clock import ManualClock
 
-DRIVER: Any = vars(sqlite)["sqlite3"]
+DRIVER: Any = vars(connections)["sqlite3"]
 SQLITE = catalogue(Dialect.SQLITE)
 Operation = Callable[[Tx], Coroutine[Any, Any, Any]]
 NO_TABLES = {"sqlite_master", "json_each"}
@@ -44,7 +46,7 @@ async def store(tmp_path: Path) -> AsyncIterator[CheckedStore]:
 
 
 async def together(store: CheckedStore, operations: list[Operation]) -> list[Any]:
-    """As one group, and what came of each."""
+    """Run operations as one group; returns their outcomes."""
     return await asyncio.gather(
         *(store.transact(each, key=str(number)) for number, each in enumerate(operations)),
         return_exceptions=True,
@@ -88,7 +90,7 @@ async def test_a_question_sees_what_operations_of_its_group_have_written(store: 
 
 
 async def test_a_row_that_is_made_and_changed_in_one_group_is_as_it_was_changed_last(store: CheckedStore):
-    """The statement that changes a task stands before the one that makes it in the order of all writes."""
+    """In the order of execution, save_task comes before insert_task."""
     queue = await a_queue(store)
     task = a_task(queue, "r1-1")
     held = leased(task)
@@ -115,7 +117,7 @@ async def test_who_breaks_a_rule_of_the_database_is_refused_and_nobody_else(stor
 
 @pytest.mark.parametrize("place", [0, 2, 4])
 async def test_who_has_a_value_that_does_not_fit_is_refused_and_nobody_else(store: CheckedStore, place: int):
-    """The driver refuses it, when all are written; some ask for what they wrote before that."""
+    """The driver refuses the value when the buffer is flushed, at the end or before a fetch."""
 
     def insert(name: str, **columns: Any) -> Operation:
         return recording(lambda tx: tx.runs.insert(a_run(name, workflow_id=name, **columns)))
@@ -179,7 +181,8 @@ async def test_equal_writes_of_a_group_are_one_statement(
 
 async def test_a_run_that_only_went_on_keeps_what_is_seldom_written(store: CheckedStore):
     """It is saved by another statement than one that ends, blocks or fails."""
-    first = a_run("r1", deadline_at_ms=NOW_MS + 5, task_failures=2, task_error="late", blocked="build")
+    block = ReplayBlock(build_id="build")
+    first = a_run("r1", deadline_at_ms=NOW_MS + 5, task_failures=2, task_error="late", blocked=block)
     later = replace(first, last_sequence=9, open_activities=1)
     ended = replace(
         later, status=RunStatus.COMPLETED, closed_reason="completed", output="7", closed_at_ms=NOW_MS
@@ -189,7 +192,7 @@ async def test_a_run_that_only_went_on_keeps_what_is_seldom_written(store: Check
     )
     await together(store, [recording(lambda tx: tx.runs.insert(first))])
     await together(store, [recording(lambda tx: tx.runs.save(later))])
-    seldom = (NOW_MS + 5, 2, "late", "build")
+    seldom = (NOW_MS + 5, 2, "late", encode_block(block))
     assert rows_of(store, "runs", columns) == [(9, "pending", *seldom, None, None)]
     await together(store, [recording(lambda tx: tx.runs.save(ended))])
     assert rows_of(store, "runs", columns) == [(9, "completed", *seldom, "completed", "7")]
@@ -277,7 +280,7 @@ async def test_an_operation_whose_rows_cannot_be_kept_at_hand_is_told_so_and_not
 
 
 async def test_an_operation_that_saves_a_row_twice_is_found_out(store: CheckedStore):
-    """Not even its last word would count everywhere; the stores of the tests refuse it."""
+    """Which of the two is kept differs between stores; the test stores refuse it."""
     run = a_run("r1")
     await together(store, [recording(lambda tx: tx.runs.insert(run))])
 
@@ -290,7 +293,7 @@ async def test_an_operation_that_saves_a_row_twice_is_found_out(store: CheckedSt
 
 
 def test_a_write_that_would_overtake_another_one_of_its_row_does_not_wait_with_it():
-    write_buffer = WriteBuffer(SQLITE.values(), sqlite.TABLES)
+    write_buffer = WriteBuffer(SQLITE.values(), TABLES)
     write_buffer.add({SQLITE["insert_task"]: [("r1-1", 1)]})
     assert write_buffer.can_append({SQLITE["save_task"]: [("r2-1", "done")]})
     assert not write_buffer.can_append({SQLITE["save_task"]: [("r1-1", "done")]})
@@ -301,13 +304,13 @@ def test_a_write_that_would_overtake_another_one_of_its_row_does_not_wait_with_i
 
 
 def test_every_table_that_a_statement_reads_or_changes_is_known(tmp_path: Path):
-    """As the database itself understands the statements, with what they would set off."""
-    sqlite.prepare(tmp_path / "penstock.db")
+    """According to SQLite's authorizer, triggers included."""
+    schema.prepare(tmp_path / "penstock.db")
     with contextlib.closing(DRIVER.connect(tmp_path / "penstock.db")) as database:
         for name, each in SQLITE.items():
             read, changed = tables_of(database, each)
-            assert changed - NO_TABLES <= changed_by(each) <= touched_by(each), name
-            assert read - NO_TABLES <= touched_by(each), name
+            assert changed - NO_TABLES <= changed_tables(each) <= touched_tables(each), name
+            assert read - NO_TABLES <= touched_tables(each), name
 
 
 def tables_of(database: Any, statement: Statement) -> tuple[set[str], set[str]]:
@@ -351,7 +354,7 @@ async def carried_out(store: CheckedStore, program: list[Operation], size: int) 
 
 
 def random_program(random: Random, queues: list[Queue]) -> Iterator[Operation]:
-    """Few runs and tasks, so that operations of one group meet; mistakes among them."""
+    """Few runs and tasks, so that operations of one group conflict; some of them fail."""
     for number in range(120):
         name = f"r{random.randrange(4)}"
         task_id = f"{name}-{random.randrange(3)}"
@@ -363,7 +366,7 @@ def _insert_run(_: Random, number: int, name: str, task_id: str, queue: Queue) -
 
 
 def _save_run(random: Random, number: int, name: str, task_id: str, queue: Queue) -> Operation:
-    blocked = random.choice([None, None, "build"])
+    blocked = random.choice([None, None, ReplayBlock(build_id="build")])
 
     async def operation(tx: Tx) -> int | None:
         run = await tx.runs.lock(RunId(name))

@@ -1,4 +1,4 @@
-"""Query tasks: short-lived questions, counted, leased one by one, gone when their caller is."""
+"""Query tasks: counted, leased one by one, and deleted with their caller."""
 
 from __future__ import annotations
 

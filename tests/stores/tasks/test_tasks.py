@@ -1,4 +1,4 @@
-"""Tasks: in exactly one state, found by run, worker, lease and moment."""
+"""Tasks: in exactly one state, found by run, worker, lease and time."""
 
 from __future__ import annotations
 

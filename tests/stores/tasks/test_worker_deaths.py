@@ -1,4 +1,4 @@
-"""The dead under an activity are counted by every store, over restarts of the server, too."""
+"""Worker deaths of an activity are counted by every store, across restarts."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from penstock.core.model import (
     TaskKind,
 )
 from penstock.core.scheduling.leases import Report
+from penstock.core.scheduling.polls import Leased, Poll
 from penstock.core.scheduling.worker_deaths import WORKER_CRASHED
 from penstock.engine.activities import activity_reports
 from penstock.engine.activities.activity_reports import AttemptFailure
 from penstock.engine.context import EngineContext
-from penstock.engine.matching import claim
-from penstock.engine.matching.claim import Leased, Poll
+from penstock.engine.matching.claim import claim as claim_tasks
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
-from penstock.engine.workflows import starts
 from penstock.engine.workflows.starts import STANDALONE_TYPE, Start
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
 from penstock.wakeups.local import LocalWakeups
+from tests.engine.support import direct
 from tests.stores.store_operations import look
+from tests.support.claims import leased_of
 from tests.support.entropy import CountingEntropy
 
 POLL = Poll("default", "w1", "orders", TaskKind.ACTIVITY)
@@ -41,8 +42,8 @@ async def take(ctx: EngineContext) -> Leased:
         return (await tx.queues.ensure("default", "orders", TaskKind.ACTIVITY)).queue_id
 
     queue_id = await ctx.store.transact(ensure, key="queue:orders")
-    [verdict] = await claim.claim(ctx, queue_id, [POLL], None)
-    return verdict.leased[0]
+    [verdict] = await claim_tasks(ctx, queue_id, [POLL], None)
+    return leased_of(verdict)[0]
 
 
 async def crash(ctx: EngineContext) -> Leased:
@@ -64,7 +65,7 @@ async def test_the_third_death_quarantines_whatever_the_policy_and_the_store(
     ctx = EngineContext(store, wakeups, CountingEntropy(), settings)
     await worker_registry.register(ctx, Registration("default", "w1", "orders", "python", activity_slots=9))
     command = ScheduleActivity("Charge", None, Blob("AA=="), FOR_EVER, ActivityTimeouts())
-    begun = await starts.start_activity(
+    begun = await direct.start_activity(
         ctx, Start("default", STANDALONE_TYPE, "orders", Blob("AA=="), workflow_id="charge-1"), command
     )
     await crash(ctx)

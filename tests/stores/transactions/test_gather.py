@@ -1,4 +1,4 @@
-"""An operation asks two things at once, and goes on with both answers."""
+"""An operation fetches two things at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def filled(store: Store) -> Store:
 
 
 async def number_of(tx: Tx, *names: str) -> list[str]:
-    """A question for each of some runs, one after the other."""
+    """A fetch for each of some runs, one after the other."""
     found = [await tx.runs.get(RunId(name)) for name in names]
     return [run.workflow_id for run in found if run is not None]
 

@@ -1,4 +1,4 @@
-"""One read sees one moment, whatever is committed while it goes on."""
+"""A read sees one snapshot, whatever is committed meanwhile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RENAME = "UPDATE runs SET workflow_id = workflow_id || '+'"
 
 
 def rename_the_runs(address: str | Path) -> None:
-    """Commit a change from outside, on a connection and a thread of its own."""
+    """Commit a change on another connection, in another thread."""
     if isinstance(address, Path):
         with sqlite3.connect(address) as connection:
             connection.execute(RENAME)
@@ -50,7 +50,7 @@ def rename_the_runs(address: str | Path) -> None:
 async def test_a_read_sees_nothing_that_was_committed_between_its_questions(
     store: Store, address: str | Path
 ):
-    """Also the first of its kind, of which the store does not know yet that it has a second question."""
+    """Also the first of its kind, of which the store does not know yet that it needs a second statement."""
     await record(store, lambda tx: tx.runs.insert(a_run("r1", workflow_id="one")))
 
     async def names(tx: Tx) -> list[str]:
@@ -141,7 +141,7 @@ async def test_reads_go_on_after_all_connections_were_broken(store: Store, addre
 
 
 class GatedDatabase:
-    """A pool that takes no connection back before it may."""
+    """A pool that delays the release of connections."""
 
     def __init__(self) -> None:
         self.may_end = asyncio.Event()
@@ -182,7 +182,7 @@ async def test_a_read_that_is_too_slow_leaves_the_reads_beside_it_alone(store: S
     hasty = await PostgresStore.open(address, LocalWakeups(), statement_timeout_ms=200)
     holder = await asyncpg.connect(address)
     async with holder.transaction():
-        await holder.execute("LOCK TABLE letters IN ACCESS EXCLUSIVE MODE")
+        await holder.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
         slow = hasty.read(lambda tx: tx.outbox.get("one"))
         quick = [hasty.read(lambda tx: tx.runs.get(RunId("r1"))) for _ in range(3)]
         found = await asyncio.gather(slow, *quick, return_exceptions=True)
@@ -205,7 +205,7 @@ class SilentDatabase(GatedDatabase):
         raise TimeoutError
 
     def terminate(self) -> None:
-        """Nothing is held here."""
+        """There is no lock to hold."""
 
 
 async def test_reads_that_wait_for_a_database_that_is_silent_are_told_so_together():
@@ -232,7 +232,7 @@ async def test_long_reads_leave_connections_to_short_ones(store: Store, address:
     await record(store, lambda tx: tx.runs.insert(a_run("r1", workflow_id="one")))
     holder = await asyncpg.connect(address)
     async with holder.transaction():
-        await holder.execute("LOCK TABLE letters IN ACCESS EXCLUSIVE MODE")
+        await holder.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
         long = [asyncio.create_task(store.read(lambda tx: tx.outbox.get("one"), long=True)) for _ in range(8)]
         await asyncio.sleep(0)
         found = await store.read(lambda tx: tx.runs.get(RunId("r1")))

@@ -1,4 +1,4 @@
-"""The store's promises: all or nothing, in order by key, answered after the commit."""
+"""The guarantees of transactions: atomic, in order by key, answered after the commit."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ async def test_operations_with_one_key_run_in_the_order_in_which_they_were_hande
 
 
 class TestSeveralAtOnce:
-    """What one caller hands in together."""
+    """A batch of one caller."""
 
     async def test_each_has_an_outcome_of_its_own_in_the_order_in_which_they_were_handed_in(
         self, store: Store
@@ -328,7 +328,7 @@ async def test_many_operations_with_keys_of_their_own_are_all_committed(store: S
 
 
 async def test_starts_and_completions_and_claims_of_one_queue_go_on_together(store: Store):
-    """Every task ends once, whoever enqueues, claims or completes beside it."""
+    """Every task ends once, whatever else is enqueued, claimed or completed concurrently."""
     queue = await a_queue(store)
     done: list[str] = []
 

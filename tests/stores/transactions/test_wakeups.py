@@ -1,4 +1,4 @@
-"""Bells ring after the commit that gives a reason to look, and only then."""
+"""Topics are notified after the commit, and only then."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.patience import PATIENCE_S
 
 
 class Listener:
-    """Remembers which bells rang, in order."""
+    """Records the notified topics, in order."""
 
     def __init__(self, wakeups: LocalWakeups, *topics: str) -> None:
         self.heard: list[str] = []

@@ -1,8 +1,8 @@
-"""What an operator counts and looks for in a namespace."""
+"""Statistics of a namespace."""
 
 from __future__ import annotations
 
-from penstock.core.model import RunHost, RunStatus, TaskKind
+from penstock.core.model import ReplayBlock, RunHost, RunStatus, TaskKind
 from penstock.core.operations.run_counts import FailingType
 from penstock.ports.store import Store
 from tests.stores.maintenance.test_retention import a_closed_run, insert
@@ -13,7 +13,7 @@ from tests.support.builders import NOW_MS, a_run, a_task, an_activity, leased
 async def test_open_and_closed_runs_are_counted_up_to_a_bound(store: Store):
     await insert(
         store,
-        a_run("r1", workflow_id="w1", status=RunStatus.WAITING, last_sequence=5, blocked="{}"),
+        a_run("r1", workflow_id="w1", status=RunStatus.WAITING, last_sequence=5, blocked=ReplayBlock()),
         a_run("r2", workflow_id="w2", last_sequence=9, task_failures=2),
         a_run("r3", workflow_id="w3", namespace="elsewhere"),
         a_run("r4", workflow_id="w4", host=RunHost.ACTIVITY),

@@ -1,4 +1,4 @@
-"""No search scans or sorts what it was not asked for: the databases' own plans say so."""
+"""No search scans or sorts more than it returns, according to the plans of the databases."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from penstock.core.visibility.filters import EVERYTHING
 from penstock.core.visibility.parser import parse
 from penstock.ports.store import PageStart
 from penstock.ports.visibility import RunSearch
+from penstock.stores.postgres import schema as postgres_schema
 from penstock.stores.postgres import session_limits
-from penstock.stores.postgres import store as postgres
 from penstock.stores.sql.catalogue import Dialect, catalogue
 from penstock.stores.sql.session import Fetch, Session
 from penstock.stores.sql.visibility.visibility import SqlVisibility
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite import connections
+from penstock.stores.sqlite import schema as sqlite_schema
 from tests.support.builders import NOW_MS
 
 T = TypeVar("T")
@@ -64,7 +65,7 @@ _COLUMNS = (
 
 
 def fill(series: str) -> list[str]:
-    """Runs of which one in a hundred is open, one in fifty failed, and half have attributes."""
+    """Runs: one in a hundred open, one in fifty failed, half with attributes."""
     return [
         f"""INSERT INTO runs ({_COLUMNS})
             SELECT 'r' || substr('0000000' || n, -7), 'default', 'w' || (n % 5000), 1,
@@ -92,7 +93,7 @@ def fill(series: str) -> list[str]:
 
 
 class Overheard:
-    """Drives a question to a database, and keeps every statement that it came to."""
+    """Runs a search on a database, and records its statements."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.visibility = SqlVisibility(Session(catalogue(dialect), NOW_MS))
@@ -146,8 +147,8 @@ class OnPostgres(Overheard):
 @pytest.fixture(scope="module")
 def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> OnSqlite:
     path: Path = tmp_path_factory.mktemp("plans") / "penstock.db"
-    sqlite.prepare(path)
-    connection = sqlite._connect(path, "normal")
+    sqlite_schema.prepare(path)
+    connection = connections.connect(path, "normal")
     series = f"(WITH RECURSIVE s(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM s WHERE n < {RUNS - 1}) SELECT n FROM s)"
     connection.execute("BEGIN")
     for statement in fill(series):
@@ -158,7 +159,7 @@ def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> OnSqlite:
 
 @pytest.fixture
 async def on_postgres(postgres_url: str) -> AsyncIterator[OnPostgres]:
-    await postgres.migrate(postgres_url)
+    await postgres_schema.migrate(postgres_url)
     connection = await asyncpg.connect(
         postgres_url, server_settings=session_limits.server_settings(session_limits.read_limits(10_000))
     )
@@ -176,7 +177,7 @@ def search(text: str) -> RunSearch:
 
 
 async def ask_all(on: Overheard, text: str) -> list[Fetch]:
-    """Everything that a first page, a later one and a count come to."""
+    """The statements of a first page, a later one and a count."""
     fetches: list[Fetch] = []
     for after in (None, PageStart(NOW_MS - RUNS * 500, "r")):
         await on.drive(on.visibility.page(search(text), after, LIMIT, MOST))

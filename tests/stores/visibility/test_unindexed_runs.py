@@ -1,4 +1,4 @@
-"""Runs from before there were entries are found, too, once the sweeper has seen them."""
+"""Runs from before search entries existed are found once the sweeper has indexed them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from msgspec.structs import astuple
 
 from penstock.core.model import Run, RunHost
 from penstock.engine.context import EngineContext
@@ -16,7 +15,8 @@ from penstock.ports.store import Store
 from penstock.settings import load
 from penstock.stores.migrations.registry import migrations
 from penstock.stores.sql.catalogue import Dialect
-from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sql.workflows.runs import row_values
+from penstock.stores.sqlite import connections, schema
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.conftest import open_store
 from tests.stores.store_operations import look
@@ -26,7 +26,7 @@ from tests.support.clock import ManualClock
 from tests.support.entropy import CountingEntropy
 
 BEFORE = 4
-"""The last migration without entries."""
+"""The last migration without search entries."""
 OLD = (
     a_run("r1", search_attributes='{"Customer": "acme", "Amount": 12.5, "Tags": ["a", "b"]}'),
     a_run("r2", memo='{"note": "old \\u0000"}'),
@@ -43,7 +43,7 @@ def _insert(mark: str) -> str:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def old_address(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
-    """Where a database is to be as the release before left it."""
+    """The address of a database of the previous release."""
     if request.param == "sqlite":
         return tmp_path / "penstock.db"
     url: str = request.getfixturevalue("postgres_url")
@@ -58,15 +58,15 @@ async def make_old(address: str | Path) -> None:
 
 
 def _old_file(path: Path) -> None:
-    with contextlib.closing(sqlite._connect(path, "normal")) as connection:
+    with contextlib.closing(connections.connect(path, "normal")) as connection:
         connection.execute("CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT, checksum TEXT)")
         for migration in migrations(Dialect.SQLITE)[:BEFORE]:
-            for statement in sqlite._split(migration.sql):
+            for statement in schema._split(migration.sql):
                 connection.execute(statement)
             row = (migration.number, migration.name, migration.checksum)
             connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", row)
         for run in OLD:
-            connection.execute(_insert("?{}"), astuple(run))
+            connection.execute(_insert("?{}"), row_values(run))
 
 
 async def _old_database(url: str) -> None:
@@ -78,7 +78,7 @@ async def _old_database(url: str) -> None:
             "INSERT INTO migrations VALUES ($1, $2, $3)", migration.number, migration.name, migration.checksum
         )
     for run in OLD:
-        await connection.execute(_insert("${}"), *astuple(run))
+        await connection.execute(_insert("${}"), *row_values(run))
     await connection.close()
 
 

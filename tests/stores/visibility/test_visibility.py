@@ -1,4 +1,4 @@
-"""Runs are found by a query alike in every store, page by page."""
+"""Searches have the same result in all stores, page by page."""
 
 from __future__ import annotations
 

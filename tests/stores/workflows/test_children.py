@@ -1,4 +1,4 @@
-"""Children, found by the run that started them."""
+"""Child runs by parent."""
 
 from __future__ import annotations
 

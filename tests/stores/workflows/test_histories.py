@@ -1,4 +1,4 @@
-"""Histories only grow, and events wait in order for a leased workflow task."""
+"""Histories are append-only, and events are buffered in order while a workflow task is leased."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workflow ids that are used again: one open run at most, whatever is started at once and under which policy."""
+"""Reuse of workflow ids: at most one open run, under every policy and with concurrent starts."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ from penstock.engine.workflows.starts import STANDALONE_TYPE, StartOutcome, Star
 from penstock.errors import Conflict, Reason, Unavailable
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
-from penstock.stores.postgres.store import PostgresStore, migrate
+from penstock.stores.postgres.schema import migrate
+from penstock.stores.postgres.store import PostgresStore
 from penstock.stores.sql.workflows.runs import SqlRuns
 from penstock.system_clock import SystemEntropy
 from penstock.wakeups.local import LocalWakeups
+from tests.engine.support import direct
 from tests.engine.support.scene import a_start, charge
 from tests.support.builders import a_run, an_instance
 
@@ -80,7 +82,7 @@ async def start(
     if host is RunHost.WORKFLOW:
         return await starts.start_workflow(ctx, a_start(workflow_id, **said))
     request = a_start(workflow_id, workflow_type=STANDALONE_TYPE, **said)
-    return await starts.start_activity(ctx, request, charge())
+    return await direct.start_activity(ctx, request, charge())
 
 
 async def close(ctx: EngineContext, run_id: RunId, status: RunStatus = RunStatus.COMPLETED) -> None:
@@ -323,7 +325,7 @@ async def test_an_id_that_is_taken_while_its_last_run_is_deleted_has_one_open_ru
 
 
 class DeletedMeanwhile:
-    """A session in which the row of a known id is gone when it is read, as often as is said."""
+    """A session in which the row of a reserved id is deleted before it is read, a given number of times."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -354,7 +356,7 @@ async def test_an_id_that_is_deleted_between_two_statements_of_a_start_is_taken(
 
 @dataclass
 class Model:
-    """What a workflow id is, in twenty lines."""
+    """A model of a workflow id."""
 
     runs: list[RunStatus] = field(default_factory=list)
     keys: dict[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Every store keeps alike what runs are told and tell each other: the memory store is the model."""
+"""All stores keep the same messages, signals and updates of runs: the memory store is the model."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from penstock.core.model import (
     ChildState,
     ClosePolicy,
     Instance,
+    Lineage,
     OutboxKind,
+    ReplayBlock,
     Run,
     RunId,
     RunStatus,
     UpdateStatus,
 )
+from penstock.core.waits import NEW_RUN, NO_WAITS, Waits
 from penstock.ports.store import Store, Tx
 from penstock.stores.memory import MemoryStore
 from penstock.wakeups.local import LocalWakeups
@@ -40,15 +43,16 @@ from tests.support.clock import ManualClock
 WORKFLOWS = ("a", "B", "ä", "order-1", "order-10")
 QUEUES = ("orders", "refunds")
 TEXTS = ("{}", '{"ü":1}', '{"note":"\\n"}')
+WAITS = (NO_WAITS, NEW_RUN, Waits(concurrent=True, cached=("w1", 3, 500)))
 STEPS = 150
 
 Move = Callable[[Tx], Awaitable[RunId | None]]
-"""What happens, and to which run; None: to nobody."""
+"""What happens, and to which run; None: to no run."""
 View = Mapping[str, Any]
 
 
 class Correspondence:
-    """Plays a history of runs that is drawn from a seed: whom they start, what they are told, how they end."""
+    """Runs a random program of workflow runs from a seed: children, signals, updates and ends."""
 
     def __init__(self, store: Store, seed: int) -> None:
         self._store = store
@@ -58,7 +62,7 @@ class Correspondence:
         self.played: Counter[str] = Counter()
 
     async def step(self) -> View:
-        """Make one move, and tell all that can be seen of the run that it is about."""
+        """Make one step, and return all that is visible of the run concerned."""
         moves: Sequence[Move] = (
             self._start,
             self._start_child,
@@ -94,7 +98,7 @@ class Correspondence:
             return None
         step = parent.last_step + 1
         workflow_id = f"{parent.workflow_id}-{step}"
-        run_id = await self._begin(tx, workflow_id, lineage=f'{{"parent":"{parent.run_id}"}}')
+        run_id = await self._begin(tx, workflow_id, lineage=Lineage(parent_run_id=parent.run_id))
         if run_id is None:
             return None
         child = a_child(parent.run_id, step, workflow_id=workflow_id, run_id=run_id, policy=policy)
@@ -112,7 +116,7 @@ class Correspondence:
 
     async def _go_on(self, tx: Tx) -> RunId | None:
         """Append what was buffered, and some more."""
-        run, more, waits = await self._open_run(tx), self._dice.randint(1, 4), self._dice.choice(TEXTS)
+        run, more, waits = await self._open_run(tx), self._dice.randint(1, 4), self._dice.choice(WAITS)
         if run is None:
             return None
         types = [event.type for event in await tx.histories.buffered(run.run_id)] + ["TimerFired"] * more
@@ -141,11 +145,11 @@ class Correspondence:
         run = await self._open_run(tx)
         if run is None:
             return None
-        tx.runs.save(replace(run, blocked=f'{{"sequence":{run.last_sequence}}}', memo="not saved here"))
+        tx.runs.save(replace(run, blocked=ReplayBlock(sequence=run.last_sequence), memo="not saved here"))
         return run.run_id
 
     async def _tell(self, tx: Tx) -> RunId | None:
-        """Signal a run; one that was told so already is not told again."""
+        """Signal a run; a repeated request has no effect."""
         run, request_id = await self._open_run(tx), f"request-{self._dice.randint(1, 9)}"
         if run is None or await tx.requests.get("default", run.workflow_id, "signal", request_id) is not None:
             return None
@@ -185,7 +189,7 @@ class Correspondence:
         return run.run_id
 
     async def _end(self, tx: Tx) -> RunId | None:
-        """Close a run; it goes on in another one, or its parent is told."""
+        """Close a run; it continues as new, or its parent is notified."""
         run, goes_on = await self._open_run(tx), self._dice.random() < 0.5
         if run is None or self._dice.random() < 0.5:
             return None
@@ -211,7 +215,7 @@ class Correspondence:
         return run.run_id
 
     async def _succeed(self, tx: Tx, run: Run) -> None:
-        """Have a run go on in another one, which takes its updates over."""
+        """Continue a run as new; the new run takes over its updates."""
         following, updates = self._new_id(), await tx.updates.accepted_of(run.run_id)
         count = run.run_number + 1
         tx.runs.succeed(Instance("default", run.workflow_id, following, count))
@@ -229,7 +233,7 @@ class Correspondence:
             tx.updates.save(replace(update, run_id=following))
 
     async def _deliver(self, tx: Tx) -> RunId | None:
-        """Hand the oldest letter to whoever started its sender."""
+        """Deliver the oldest outbox message to the parent of its sender."""
         for message_id in await tx.outbox.waiting(1):
             letter = await tx.outbox.get(message_id)
             assert letter is not None

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.model import Blob, Instance, Run, RunHost, RunId, RunStatus
+from penstock.core.model import Blob, Instance, Lineage, ReplayBlock, Run, RunHost, RunId, RunStatus
+from penstock.core.waits import ConditionWait, Waits
 from penstock.ports.store import PageStart, RunFilter, Store, Tx
 from tests.stores.store_operations import look, record
 from tests.support.builders import NOW_MS, a_run, an_instance
@@ -88,8 +89,8 @@ async def test_a_run_is_found_with_every_field_it_was_started_with(store: Store)
         run_deadline_at_ms=NOW_MS + 4000,
         deadline_at_ms=NOW_MS + 4000,
         start_key="idempotent",
-        lineage='{"parent_run_id":"r0","parent_step":3}',
-        waits='{"old":true}',
+        lineage=Lineage(parent_run_id=RunId("r0"), parent_step=3),
+        waits=Waits(old=True),
     )
     await insert(store, run)
     assert await look(store, lambda tx: tx.runs.get(RunId("r1"))) == run
@@ -128,7 +129,7 @@ async def test_a_saved_run_shows_what_changed(store: Store):
         unseen_signals=4,
         last_request=5,
         owed=1,
-        waits='{"condition":{"step":6}}',
+        waits=Waits(condition=ConditionWait("w1", step=6)),
         archived_at_ms=NOW_MS + 10,
     )
 
@@ -189,7 +190,7 @@ async def test_a_workflow_id_names_its_next_run_and_no_other_id_does(store: Stor
 
 
 async def test_blocked_runs_are_found_by_queue_in_the_order_of_their_ids(store: Store):
-    block = '{"sequence":5,"recorded":"ActivityScheduled","yielded":"TimerScheduled"}'
+    block = ReplayBlock(sequence=5, recorded=("ActivityScheduled",), yielded="TimerScheduled")
     await insert(
         store,
         a_run("r3", blocked=block),
@@ -208,9 +209,9 @@ async def test_blocked_runs_are_found_by_queue_in_the_order_of_their_ids(store: 
 async def test_a_run_is_blocked_from_one_save_to_another(store: Store):
     run = a_run()
     await insert(store, run)
-    await record(store, lambda tx: tx.runs.save(replace(run, blocked='{"sequence":5}')))
+    await record(store, lambda tx: tx.runs.save(replace(run, blocked=ReplayBlock(sequence=5))))
     assert await look(store, lambda tx: tx.runs.blocked("default", "orders", 10)) == ["r1"]
-    assert (await find(store)).blocked == '{"sequence":5}'
+    assert (await find(store)).blocked == ReplayBlock(sequence=5)
     await record(store, lambda tx: tx.runs.save(run))
     assert await look(store, lambda tx: tx.runs.blocked("default", "orders", 10)) == []
     assert await find(store) == run

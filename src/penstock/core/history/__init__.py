@@ -1,1 +1,1 @@
-"""What workflow code asked for, what was decided, and what a run has become."""
+"""Histories: commands of workflow code, the events they produce, and the state of a run."""

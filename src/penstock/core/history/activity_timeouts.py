@@ -1,4 +1,4 @@
-"""The clocks of an activity when it is scheduled: each is cut to those around it, and to the budget of its run."""
+"""Effective activity timeouts: each is bounded by the enclosing timeouts and by the run's."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _NAMES = (
 
 
 def run_budget_ms(run: Run) -> int | None:
-    """The longest that one run may take; None: as long as it likes."""
+    """The longest time one run may take; None: unlimited."""
     budget_s = earliest(run.run_timeout_s, run.execution_timeout_s)
     return None if budget_s is None else budget_s * 1000
 
 
 def effective_timeouts(asked: ActivityTimeouts, budget_ms: int | None) -> ActivityTimeouts:
-    """What is in force of the clocks that were asked for.
+    """The timeouts in force for the requested ones.
 
-    All of them end with the run at the latest. An attempt and the wait for it end with the whole, which is the run's
-    budget where nothing else is said; silence is allowed for no longer than an attempt.
+    Schedule-to-close is at most the run's budget, and is that by default. Schedule-to-start and start-to-close are at
+    most schedule-to-close; the heartbeat timeout is at most start-to-close.
     """
     whole = earliest(asked.schedule_to_close_ms, budget_ms)
     if whole is None and asked.heartbeat_ms is None:
@@ -43,7 +43,7 @@ def effective_timeouts(asked: ActivityTimeouts, budget_ms: int | None) -> Activi
 
 
 def timeout_fields(asked: ActivityTimeouts, effective: ActivityTimeouts) -> dict[str, Any]:
-    """What the event says of clocks that were cut: what was asked for. What is in force stands in its policy."""
+    """Event fields for shortened timeouts: the requested values. The effective ones are in the retry policy."""
     pairs = [(name, getattr(asked, own), getattr(effective, own)) for name, own in _NAMES]
     shorter = {name: was for name, was, now in pairs if was is not None and was != now}
     return {"asked_timeouts": shorter} if shorter else {}

@@ -1,4 +1,4 @@
-"""What is told of a run beside its events when its history is exported: read from those events alone."""
+"""The summary in a history export, computed from the run's events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.core.timestamps import iso
 MESSAGE_CHARS_MAX: Final = 1_000
 CAUSES_MAX: Final = 10
 STACK_CHARS_MAX: Final = 16_000
-"""Of the stack traces of an exception and of all its causes."""
+"""For the stack traces of an exception and all its causes together."""
 Facts = dict[str, Any]
 
 _ACTIVITY_ENDS: Final = {
@@ -37,12 +37,12 @@ FAILURES: Final = {
     "WorkflowFailed": "workflow",
     "WorkflowTimedOut": "workflow",
 }
-"""Events that say that something failed, and of what kind it was."""
+"""Failure events, with what failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A run at one moment, as it is told to somebody who cannot ask again."""
+    """A self-contained snapshot of a run for export."""
 
     run: Run
     current_run_id: RunId
@@ -53,7 +53,7 @@ class Bundle:
 
 @dataclass(slots=True)
 class Outline:
-    """What the events of a run come to, one fact for each activity, timer, child and request."""
+    """A summary of a run's events: one entry per activity, timer, child, update and command."""
 
     types: Counter[str] = field(default_factory=Counter)
     activities: dict[str, Facts] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Outline:
     failures: list[Facts] = field(default_factory=list)
 
     def add(self, event: RecordedEvent) -> None:
-        """Take the next event into account."""
+        """Add the next event."""
         payload: Facts = json.loads(event.payload)
         at = iso(event.recorded_at_ms)
         self.types[event.type] += 1
@@ -135,7 +135,7 @@ class Outline:
             fact |= {"status": _CHILD_ENDS[kind], "closed_at": at}
 
     def _give_up(self, step: object, at: str) -> None:
-        """The code no longer waits for a step; what ran there was ended."""
+        """Mark a step that the code cancelled."""
         for facts in (self.activities, self.timers, self.children):
             for fact in facts.values():
                 if fact.get("sequence") == step and fact.get("closed_at") is None:
@@ -151,7 +151,7 @@ class Outline:
 
 
 def failure(event: RecordedEvent, payload: Mapping[str, Any]) -> Facts:
-    """What an event says that failed, short enough to be listed."""
+    """The failure of an event, shortened for a list."""
     kind = FAILURES[event.type]
     source = {
         "activity": payload.get("activity_execution_id"),
@@ -175,9 +175,9 @@ def failure(event: RecordedEvent, payload: Mapping[str, Any]) -> Facts:
 
 
 def exception(payload: Mapping[str, Any]) -> Facts | None:
-    """The exception that a failure event tells of, with its stack trace and its causes, bounded in size.
+    """The exception of a failure event with its stack trace and causes, bounded in size.
 
-    Details are left out: they are payloads, and may be large.
+    Details are omitted: they are payloads, and may be large.
     """
     told = payload.get("exception")
     return _exception(told, CAUSES_MAX, STACK_CHARS_MAX) if isinstance(told, Mapping) else None
@@ -206,7 +206,7 @@ def _signal(event: RecordedEvent, payload: Facts, at: str) -> Facts:
 
 
 def _known(facts: dict[str, Facts], name: object) -> Facts:
-    """The fact of that name, made when it is first heard of."""
+    """The entry of that name, created on first use."""
     return facts.setdefault(str(name), {"id": str(name)})
 
 

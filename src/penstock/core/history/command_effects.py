@@ -1,4 +1,4 @@
-"""What each command brings about. A stage collects it for one workflow task; nothing is recorded here."""
+"""The effects of each command. A `CommandContext` collects those of one workflow task; nothing is stored here."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core import json_text, payload_codec
-from penstock.core.history import activity_timeouts, lineage, parallel_groups, waits
+from penstock.core import json_text, payload_codec, waits
+from penstock.core.history import activity_timeouts, lineage, parallel_groups
 from penstock.core.history.commands import (
     CancelExternal,
     CancelSelectionOperation,
@@ -35,7 +35,7 @@ from penstock.core.history.commands import (
     UpsertSearchAttributes,
 )
 from penstock.core.history.events import CODEC, EventType
-from penstock.core.history.lineage import Lineage, Successor
+from penstock.core.history.lineage import Successor
 from penstock.core.history.payloads import (
     CONDITION_TIMEOUT,
     FAIRNESS_WEIGHT,
@@ -51,7 +51,6 @@ from penstock.core.history.payloads import (
 from penstock.core.history.recorder import with_opened
 from penstock.core.history.routing_keys import with_key, without_keys
 from penstock.core.history.structural_limits import MEMO_BYTES_MAX, SEARCH_ATTRIBUTE_BYTES_MAX, check_size
-from penstock.core.history.waits import ConditionWait, Selection, SelectionMember
 from penstock.core.id_policies import IdReusePolicy
 from penstock.core.model import (
     Activity,
@@ -59,6 +58,7 @@ from penstock.core.model import (
     Blob,
     ChildRun,
     Json,
+    Lineage,
     NewEvent,
     Run,
     RunHost,
@@ -73,6 +73,7 @@ from penstock.core.model import (
 )
 from penstock.core.scheduling.retries import GOOD_UNTIL, waiting_deadline_at_ms
 from penstock.core.timestamps import earliest, iso
+from penstock.core.waits import ConditionWait, Selection, SelectionMember
 from penstock.errors import Conflict, Reason
 
 
@@ -80,15 +81,15 @@ class NewChild(Struct, frozen=True):
     child: ChildRun
     run: Run
     at_ms: int | None = None
-    """When its code may run first; None: at once."""
+    """When its first workflow task may run; None: at once."""
     reuse: IdReusePolicy = IdReusePolicy.REJECT_DUPLICATE
-    """Whether it may have the id of a closed workflow."""
+    """Whether it may reuse the id of a closed workflow."""
     problem: str | None = None
     """Why it cannot be started."""
 
 
 class ExternalRequest(Struct, frozen=True):
-    """What a step asks of another run: a signal, or its end."""
+    """A request to another run: a signal or a cancel request."""
 
     step: int
     workflow_id: str
@@ -102,38 +103,38 @@ class ExternalRequest(Struct, frozen=True):
 
 
 class CommandEffects(Struct, frozen=True):
-    """What a workflow task brought about: the run as it is now, and what is new around it."""
+    """The effects of a workflow task: the changed run, and the rows to create or change."""
 
     run: Run
     events: tuple[NewEvent, ...] = ()
     activities: tuple[Activity, ...] = ()
     priorities: tuple[TaskPriority, ...] = ()
-    """Where each activity stands in its queue, in the same order."""
+    """The priority of each activity, in the same order."""
     timers: tuple[Timer, ...] = ()
     ended_timers: tuple[str, ...] = ()
     """Timers of conditions that were met."""
     children: tuple[NewChild, ...] = ()
     cancelled: tuple[range, ...] = ()
-    """Steps that the code gave up: whatever runs there ends."""
+    """Cancelled steps: what runs there ends."""
     asked_to_end: tuple[int, ...] = ()
-    """Activities, by step, that are asked to stop; how they end is recorded."""
+    """Steps of activities that are asked to stop; their end is recorded."""
     never_begun: tuple[Activity, ...] = ()
-    """Activities that were scheduled and asked to stop at once: they end as cancelled."""
+    """Activities that were scheduled and cancelled by the same workflow task: they close as cancelled."""
     updates: tuple[Update, ...] = ()
     """The updates that were applied, with their outcomes."""
     requests: tuple[ExternalRequest, ...] = ()
-    """What is asked of other runs."""
+    """Requests to other runs."""
     streams: tuple[Json, ...] = ()
-    """What was added to, or said of, the streams that the run writes."""
+    """Operations on the run's streams."""
     attributes_changed: bool = False
     successor: Successor | None = None
     wakes: bool = False
-    """Whether the code must look again."""
+    """Whether another workflow task is needed."""
 
 
 @dataclass(slots=True)
 class CommandContext:
-    """One workflow task in the making."""
+    """Collects the effects of the commands of one workflow task."""
 
     run: Run
     now_ms: int
@@ -141,7 +142,7 @@ class CommandContext:
     update: Update | None = None
     concurrent: bool = False
     accepted: Mapping[str, Update] = field(default_factory=dict)
-    """Of a concurrent run: the updates that its commands speak of, by id."""
+    """Of a concurrent run: the updates that its commands refer to, by id."""
     waits: waits.Waits = field(init=False)
     events: list[NewEvent] = field(default_factory=list)
     activities: list[Activity] = field(default_factory=list)
@@ -161,8 +162,8 @@ class CommandContext:
     _used_ids: int = 0
 
     def __post_init__(self) -> None:
-        self.waits = waits.parse(self.run.waits)
-        if self.waits.delivers_cancel:  # from here on it is known what kind of code this is
+        self.waits = self.run.waits
+        if self.waits.delivers_cancel:  # the first completion shows whether the code is concurrent
             self.waits = replace(self.waits, delivers_cancel=False)
         if self.waits.old and not (self.run.open_activities or self.run.open_timers):
             self.waits = replace(self.waits, old=False)
@@ -187,7 +188,7 @@ class CommandContext:
         return self.ids[self._used_ids - 1]
 
     def done(self) -> CommandEffects:
-        run = replace(self.run, waits=waits.text(self.waits))
+        run = replace(self.run, waits=self.waits)
         if run.is_open:
             run = replace(run, status=RunStatus.WAITING)
         return CommandEffects(
@@ -215,7 +216,7 @@ def is_step(command: Command) -> bool:
 
 
 def satisfy(stage: CommandContext) -> None:
-    """The code went past its condition, or looked at it anew: the wait that was open is over."""
+    """Close the open condition wait: the code went past it, or opened a new one."""
     condition = stage.waits.condition
     if condition is None:
         return
@@ -246,7 +247,7 @@ def _schedule_activity(stage: CommandContext, command: ScheduleActivity) -> None
 
 
 def _found_by(stage: CommandContext, key: str) -> None:
-    """Runs are found by the routing keys of their activities."""
+    """Add a routing key to the run's search attributes."""
     kept = with_key(stage.run.search_attributes, key)
     if kept != stage.run.search_attributes:
         stage.run = replace(stage.run, search_attributes=kept)
@@ -254,7 +255,7 @@ def _found_by(stage: CommandContext, key: str) -> None:
 
 
 def dispatched(activity: Activity, command: ScheduleActivity) -> dict[str, Any]:
-    """What is said once of an activity: by which key and configuration it was dispatched, and what was cut."""
+    """Fields of the scheduled event only: routing key, dispatch configuration, and shortened timeouts."""
     said: dict[str, Any] = {}
     if command.routing_key is not None:
         said["routing_key"] = command.routing_key
@@ -266,7 +267,7 @@ def dispatched(activity: Activity, command: ScheduleActivity) -> dict[str, Any]:
 
 
 def expiring(command: ScheduleActivity, due_ms: int) -> ScheduleActivity:
-    """The command with its `good_until` as one more clock: what has not started by then times out."""
+    """The command with `good_until` applied to its schedule-to-start timeout."""
     after_start = None if command.good_for_ms is None else due_ms + command.good_for_ms
     good_until_ms = earliest(command.good_until_ms, after_start)
     if good_until_ms is None:
@@ -281,7 +282,7 @@ def expiring(command: ScheduleActivity, due_ms: int) -> ScheduleActivity:
 
 
 def schedule(run: Run, command: ScheduleActivity, now_ms: int) -> Activity:
-    """An activity at the run's newest step, with the run's newest task number."""
+    """The activity of the run's latest step, with its latest task number."""
     activity = Activity(
         activity_id=ActivityId(f"{run.run_id}-a{run.last_step}"),
         run_id=run.run_id,
@@ -300,7 +301,7 @@ def schedule(run: Run, command: ScheduleActivity, now_ms: int) -> Activity:
 
 
 def _extra(run: Run, command: ScheduleActivity) -> str:
-    """What a command carries besides, and the weight of its activity where that is not its run's."""
+    """JSON text of the command's extra fields, with its weight where that differs from the run's."""
     weight_milli = command.priority.weight_milli
     if weight_milli is not None and weight_milli != run.weight_milli:
         return json_text.written(dict(command.extra) | {FAIRNESS_WEIGHT: weight_milli / 1000})
@@ -450,7 +451,7 @@ def _child_run(
         started_at_ms=now_ms,
         last_progress_at_ms=now_ms,
         deadline_at_ms=earliest(execution, deadline),
-        lineage=lineage.text(origin),
+        lineage=origin,
         waits=waits.NEW_RUN_DELIVERING_CANCEL if delivers_cancel else waits.NEW_RUN,
     )
 
@@ -514,7 +515,7 @@ def _upsert_memo(stage: CommandContext, command: UpsertMemo) -> None:
 
 
 def _merged(before: str, changes: Json) -> dict[str, Any]:
-    """The entries with what was said over them; None deletes."""
+    """The entries updated with the changes; None deletes."""
     merged: dict[str, Any] = json_text.read(before) | dict(changes)
     return {name: value for name, value in merged.items() if value is not None}
 
@@ -563,7 +564,7 @@ def _fail_update(stage: CommandContext, command: FailUpdate) -> None:
 
 
 def _update(stage: CommandContext, update_id: str) -> Update:
-    """The update that a command closes, as it is by now."""
+    """The update that a command closes, including effects of earlier commands."""
     update = stage.update or stage.applied.get(update_id) or stage.accepted.get(update_id)
     if update is None or update.run_id != stage.run.run_id:
         raise invalid_command(f"The run has accepted no update {update_id!r}.", update_id=update_id)
@@ -571,12 +572,12 @@ def _update(stage: CommandContext, update_id: str) -> Update:
 
 
 def _is_closed_alike(update: Update, status: UpdateStatus, outcome: dict[str, Any]) -> bool:
-    """Whether the same was said of it before. Another end than the first one is refused."""
+    """Whether it was already closed with the same outcome; raises if with another."""
     if update.status is UpdateStatus.ACCEPTED:
         return False
     if (update.status, update.outcome) != (status, json_text.written(outcome)):
         raise invalid_command(
-            f"Update {update.update_id!r} was answered otherwise.", update_id=update.update_id
+            f"Update {update.update_id!r} has another outcome already.", update_id=update.update_id
         )
     return True
 
@@ -591,14 +592,14 @@ def _close_update(
 
 
 def invalid_command(message: str, **details: object) -> Conflict:
-    """Commands that do not fit the state of their run."""
+    """The error for a command that does not fit the state of its run."""
     return Conflict(Reason.INVALID_COMMANDS, message, **details)
 
 
 def abandoned_member(
     waiting: waits.Waits, command: CancelSelectionOperation
 ) -> tuple[Selection, SelectionMember] | None:
-    """The member that a command gives up, unless it has ended."""
+    """The selection member that a command cancels, unless it has ended."""
     selection = waiting.selection(command.group_id)
     member = None if selection is None else selection.member(command.member_index)
     if selection is None or member is None or member.done or member.cancelled:
@@ -618,7 +619,7 @@ def _cancel_selection_operation(stage: CommandContext, command: CancelSelectionO
 
 
 def _cancel_step(stage: CommandContext, command: CancelStep) -> None:
-    """Cancel a step. What was started by the same workflow task has not begun, and never does."""
+    """Cancel a step. What the same workflow task started is removed before it begins."""
     step = command.step
     if step > stage.run.last_step:
         raise invalid_command(f"The run has no step {step}.", step_sequence=step)
@@ -729,7 +730,7 @@ def _continue_as_new(stage: CommandContext, command: ContinueAsNew) -> None:
     if command.search_attributes is not None:
         attributes = json_text.written(command.search_attributes)
         check_size("search_attribute_size", attributes, SEARCH_ATTRIBUTE_BYTES_MAX)
-    before = replace(stage.run, waits=waits.text(stage.waits))
+    before = replace(stage.run, waits=stage.waits)
     stage.successor = lineage.continued(before, stage.new_id(), command, stage.now_ms)
     after = stage.successor.run
     stage.run = closed(stage.run, RunStatus.COMPLETED, "continued", stage.now_ms)

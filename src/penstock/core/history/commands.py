@@ -1,4 +1,4 @@
-"""What workflow code asked for."""
+"""Commands: what workflow code requests by completing a workflow task."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ class ScheduleActivity(Struct, frozen=True):
     retry: RetrySchedule = field(default_factory=RetrySchedule)
     timeouts: ActivityTimeouts = field(default_factory=ActivityTimeouts)
     extra: Json = field(default_factory=dict)
-    """What the events of this step must repeat."""
+    """Fields that the events of this step repeat."""
     priority: PriorityOverride = field(default_factory=PriorityOverride)
     """Priority level, fairness key and weight, where they differ from the run's."""
     routing_key: str | None = None
-    """What of its arguments decided where it goes."""
+    """The routing key, taken from its arguments."""
     dispatch: Json | None = None
-    """Where its options come from: the configuration's fingerprint, and the layer of each value."""
+    """The origin of its options: fingerprint of the configuration, and layer of each value."""
     delay_ms: int = 0
-    """How long it waits before it may start; its clocks run from then on."""
+    """The delay before it may start; its timeouts run from then on."""
     good_until_ms: int | None = None
-    """When it must have started, or else times out."""
+    """The time by which it must start, or time out."""
     good_for_ms: int | None = None
-    """The same, counted from when it may start for the first time."""
+    """The time within which it must start, from when it first may."""
 
 
 class RecordLocalActivity(Struct, frozen=True):
-    """An activity that the worker ran by itself, inside the workflow task, and how it ended."""
+    """A local activity, run by the worker inside the workflow task, with its outcome."""
 
     activity_type: str
     outcome: str
@@ -40,7 +40,7 @@ class RecordLocalActivity(Struct, frozen=True):
     arguments: Blob
     result: Blob | None = None
     told: Json = field(default_factory=dict)
-    """Attempts, message, exception and the like, as the worker sent them."""
+    """Attempts, message, exception and other fields, as the worker sent them."""
     extra: Json = field(default_factory=dict)
 
 
@@ -48,7 +48,7 @@ class StartTimer(Struct, frozen=True):
     delay_s: int
     extra: Json = field(default_factory=dict)
     delay_ms: int | None = None
-    """The same to the millisecond, where the code says it so."""
+    """The delay in milliseconds; takes precedence over `delay_s`."""
 
     @property
     def lasts_ms(self) -> int:
@@ -61,7 +61,7 @@ class StartChild(Struct, frozen=True):
     """None: the queue of the parent."""
     arguments: Blob
     workflow_id: str | None = None
-    """None: one is made from the parent's run and step."""
+    """None: derived from the parent's run and step."""
     policy: ClosePolicy = ClosePolicy.ABANDON
     retry: RetrySchedule = field(default_factory=RetrySchedule)
     execution_timeout_s: int | None = None
@@ -72,19 +72,19 @@ class StartChild(Struct, frozen=True):
     search_attributes: Json = field(default_factory=dict)
     business_key: str | None = None
     build_id: str | None = None
-    """None: the parent's build on the parent's queue, else the promoted one."""
+    """None: on the parent's queue the parent's build, else the promoted one."""
     delay_ms: int = 0
-    """How long its code waits before it runs first; its timeouts run from then on."""
+    """The delay of its first workflow task; its timeouts run from then on."""
     reuse: IdReusePolicy = IdReusePolicy.REJECT_DUPLICATE
-    """Whether it may have the id of a closed workflow."""
+    """Whether it may reuse the id of a closed workflow."""
     problem: str | None = None
-    """Why it cannot be started: the parent's code hears it as the failure of the child."""
+    """Why it cannot be started; delivered to the parent as a child failure."""
 
 
 class RecordSideEffect(Struct, frozen=True):
     result: Blob
     stream: Json | None = None
-    """What it adds to, or says of, a stream that the run writes."""
+    """An operation on one of the run's streams."""
 
 
 class RecordVersionMarker(Struct, frozen=True):
@@ -96,13 +96,13 @@ class RecordVersionMarker(Struct, frozen=True):
 
 class UpsertSearchAttributes(Struct, frozen=True):
     attributes: Json
-    """None as a value deletes."""
+    """A value of None deletes the attribute."""
 
 
 class UpsertMemo(Struct, frozen=True):
     entries: Json
     blob: Blob
-    """The same, as the worker encoded it: replay compares it."""
+    """The entries as the worker encoded them, for comparison in replay."""
 
 
 class OpenConditionWait(Struct, frozen=True):
@@ -124,7 +124,7 @@ class FailUpdate(Struct, frozen=True):
 
 
 class CancelSelectionOperation(Struct, frozen=True):
-    """Give up one member of a selection; the seven fields are repeated in the event."""
+    """Cancel one member of a selection; `echoed` is repeated in the event."""
 
     group_id: str
     member_index: int
@@ -132,27 +132,27 @@ class CancelSelectionOperation(Struct, frozen=True):
 
 
 class CancelStep(Struct, frozen=True):
-    """Of a concurrent run: cancel a step, whatever runs there."""
+    """Of a concurrent run: cancel a step."""
 
     step: int
     wait: bool = False
-    """Of an activity: ask it to stop, and record how it ends. Otherwise nothing more is recorded of the step."""
+    """Of an activity: ask it to stop and record how it ends. Otherwise nothing more is recorded for the step."""
 
 
 class SignalExternal(Struct, frozen=True):
-    """Of a concurrent run: tell another workflow something."""
+    """Of a concurrent run: signal another workflow."""
 
     workflow_id: str
     signal_name: str
     arguments: Blob
     run_id: str | None = None
-    """None: whichever run is current."""
+    """None: the latest run."""
     children_only: bool = False
-    """Only if the receiver is a child of this run: its id may be another workflow's by now."""
+    """Only if the receiver is a child of this run: its id may belong to another workflow by now."""
 
 
 class CancelExternal(Struct, frozen=True):
-    """Of a concurrent run: ask another workflow to end."""
+    """Of a concurrent run: request the cancellation of another workflow."""
 
     workflow_id: str
     run_id: str | None = None
@@ -161,7 +161,7 @@ class CancelExternal(Struct, frozen=True):
 
 
 class CancelWorkflow(Struct, frozen=True):
-    """Of a concurrent run: its code was asked to end, and does."""
+    """Of a concurrent run: close it as cancelled, after a cancel request."""
 
     reason: str | None = None
 
@@ -173,18 +173,18 @@ class CompleteWorkflow(Struct, frozen=True):
 class FailWorkflow(Struct, frozen=True):
     message: str
     extra: Json = field(default_factory=dict)
-    """Exception type, class and the like, as the worker sent them."""
+    """Exception type, class and other fields, as the worker sent them."""
 
 
 class ContinueAsNew(Struct, frozen=True):
     arguments: Blob
     workflow_type: str | None = None
-    """None: the same as now."""
+    """None: unchanged."""
     task_queue: str | None = None
     priority: PriorityOverride = field(default_factory=PriorityOverride)
     """Priority level, fairness key and weight of the next run, where they differ from this one's."""
     run_timeout_s: int | None = None
-    """None: the same as now; so for all that follow."""
+    """None: unchanged, here and below."""
     retry: RetrySchedule | None = None
     memo: Json | None = None
     search_attributes: Json | None = None
@@ -192,7 +192,7 @@ class ContinueAsNew(Struct, frozen=True):
 
 Terminal = CompleteWorkflow | FailWorkflow | ContinueAsNew | CancelWorkflow
 External = SignalExternal | CancelExternal
-"""What concerns another run: a letter to it, and an answer."""
+"""Commands to another run: an outbox message and its response."""
 OnUpdate = CompleteUpdate | FailUpdate
 Step = (
     ScheduleActivity
@@ -207,11 +207,11 @@ Step = (
     | SignalExternal
     | CancelExternal
 )
-"""Each of these is numbered: a step of the run."""
+"""Commands that are numbered steps of the run."""
 Command = Step | OnUpdate | CancelSelectionOperation | CancelStep | Terminal
 Grouped = ScheduleActivity | RecordLocalActivity | StartTimer | StartChild | OpenConditionWait
-"""What may be a member of a parallel group or of a selection."""
+"""Commands that may be members of a parallel group or selection."""
 ConcurrentOnly = CancelStep | SignalExternal | CancelExternal | CancelWorkflow
-"""What only the code of a concurrent run asks for."""
+"""Commands of concurrent runs only."""
 StepwiseOnly = OpenConditionWait | CancelSelectionOperation
-"""What it never asks for."""
+"""Commands of stepwise runs only."""

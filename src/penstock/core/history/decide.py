@@ -1,4 +1,4 @@
-"""State and commands to events: what one completed workflow task makes of its run."""
+"""From the state of a run and the commands of a completed workflow task to events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from penstock.core.history import command_effects, parallel_groups, waits
+from penstock.core.history import command_effects, parallel_groups
 from penstock.core.history.command_effects import CommandContext, CommandEffects, invalid_command
 from penstock.core.history.commands import (
     CancelSelectionOperation,
@@ -18,8 +18,8 @@ from penstock.core.history.commands import (
     StepwiseOnly,
 )
 from penstock.core.history.structural_limits import StructuralLimits, check_commands
-from penstock.core.history.waits import Waits
 from penstock.core.model import Run, RunId, Update
+from penstock.core.waits import Waits
 
 
 def advance(
@@ -33,11 +33,17 @@ def advance(
     concurrent: bool = False,
     accepted: Mapping[str, Update] | None = None,
 ) -> CommandEffects:
-    """Apply the commands of a workflow task in order. Steps are numbered densely from 1, apart from events.
+    """Apply the commands of a workflow task in order. Steps are numbered densely from 1, independently of events.
 
-    `ids` are for runs that the commands start, one for each command; `update` is the one that the task was to apply.
-    With `concurrent` the run is, or becomes, one whose code has many steps open at once; `accepted` are the updates
-    that the commands speak of.
+    Args:
+        run: the run as it was when the task was completed.
+        commands: the commands of the completion.
+        bounds: the structural limits to check first.
+        now_ms: the time of the transaction.
+        ids: ids for runs that the commands start, one for each command.
+        update: the update that the task applies, if it is an update's task.
+        concurrent: whether the code is concurrent.
+        accepted: updates that the commands refer to, by id.
     """
     _check_manner(run, commands, concurrent=concurrent)
     stage = CommandContext(run, now_ms, tuple(ids), update, concurrent, accepted or {})
@@ -61,16 +67,12 @@ def advance(
 
 
 def _check_manner(run: Run, commands: Sequence[Command], *, concurrent: bool) -> None:
-    """The code of a run is stepwise or concurrent from its first step to its last."""
-    began = waits.is_concurrent(run.waits)
+    """A run stays stepwise or concurrent from its first completed task on."""
+    began = run.waits.concurrent
     if began and not concurrent:
-        raise invalid_command(
-            "The run is concurrent: only code that has many steps open at once can go on with it."
-        )
+        raise invalid_command("The run is concurrent: only concurrent workflow code can continue it.")
     if concurrent and not began and run.last_step:
-        raise invalid_command(
-            "The run began stepwise: code that has many steps open at once cannot go on with it."
-        )
+        raise invalid_command("The run is stepwise: concurrent workflow code cannot continue it.")
     for command in commands:
         if isinstance(command, StepwiseOnly if concurrent else ConcurrentOnly):
             raise invalid_command(
@@ -81,24 +83,24 @@ def _check_manner(run: Run, commands: Sequence[Command], *, concurrent: bool) ->
             and isinstance(command, Grouped)
             and parallel_groups.outermost(command.extra) is not None
         ):
-            raise invalid_command("The steps of a concurrent run are in no groups.")
+            raise invalid_command("Steps of a concurrent run cannot be in groups.")
 
 
 def _check_kind(commands: Sequence[Command], update: Update | None) -> None:
-    """An update's task applies that update and does nothing else; no other task applies one."""
+    """An update's task applies only that update; no other task of a stepwise run applies one."""
     on_update = [each for each in commands if isinstance(each, OnUpdate)]
     if update is None and on_update:
-        raise invalid_command("This workflow task was not handed out to apply an update.")
+        raise invalid_command("This workflow task does not apply an update.")
     if update is not None and (
         len(commands) != 1 or not on_update or on_update[0].update_id != update.update_id
     ):
-        raise invalid_command(f"This workflow task applies update {update.update_id}, and does nothing else.")
+        raise invalid_command(f"This workflow task applies update {update.update_id}, and nothing else.")
 
 
 def _is_still_waiting(waiting: Waits, commands: Sequence[Command]) -> bool:
-    """Whether the code was woken for nothing: it waits for the same condition, and heard nothing since.
+    """Whether the commands change nothing: the code waits for the same condition, without a message since.
 
-    What it gives up of a selection it gives up again at each look; that tells nothing new once it has ended.
+    Cancellations of selection members are repeated by every completion; they have no effect after the first.
     """
     open_wait = waiting.condition
     new = [each for each in commands if not _is_given_up(waiting, each)]
@@ -120,10 +122,10 @@ def _is_given_up(waiting: Waits, command: Command) -> bool:
 
 
 def _placed(run: Run, waiting: Waits, commands: Sequence[Command]) -> list[Command]:
-    """The commands without members of groups that are open already, each with the number that its step will have.
+    """The commands without members of groups that are open already, each with its step number.
 
-    A worker that looked before its group was complete sends the whole group again. One whose code selected or
-    cancelled something may guess numbers wrong; its groups are moved.
+    A worker that ran before its group was complete sends the whole group again. After a selection or a cancellation
+    its step numbers may be off; its groups are renumbered.
     """
     placed: list[Command] = []
     step = run.last_step
@@ -153,7 +155,7 @@ def _is_open(run: Run, waiting: Waits, command: Grouped) -> bool:
 
 
 def _shift(waiting: Waits, command: Grouped, step: int) -> int:
-    """How far the worker's guess is off; only code that selected or cancelled something makes it guess wrong."""
+    """The offset of the worker's step numbers, which may be off only after a selection or a cancellation."""
     named = parallel_groups.step_of(command.extra)
     return step - named if waiting.selected and named is not None else 0
 

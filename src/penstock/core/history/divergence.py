@@ -1,15 +1,14 @@
-"""Where workflow code and history part: both sides, for somebody who has to mend it."""
+"""Nondeterminism: where workflow code and history diverge, with both sides for diagnosis."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec import Struct
 
-from penstock.core.model import RecordedEvent, Run, WorkerRecord
+from penstock.core.model import RecordedEvent, ReplayBlock, Run, WorkerRecord
 from penstock.core.timestamps import iso
 
 _TYPES = frozenset({"NonDeterministicReplayError", "NonDeterminismError", "nondeterminism"})
@@ -22,6 +21,8 @@ CHARS_MAX = 2_000
 
 
 class Divergence(Struct, frozen=True):
+    """A divergence that a worker reported."""
+
     step: int | None
     recorded: tuple[str, ...]
     """Types of the events that the history has at that step."""
@@ -31,7 +32,7 @@ class Divergence(Struct, frozen=True):
 
 
 def of(failure_type: str | None, message: str) -> Divergence | None:
-    """What a worker said of code that does not fit its history; None when its failure is another one."""
+    """The divergence in a reported failure; None if the failure is of another kind."""
     if failure_type not in _TYPES:
         return None
     said = _SAID.search(message)
@@ -42,7 +43,7 @@ def of(failure_type: str | None, message: str) -> Divergence | None:
 
 
 def first(events: Sequence[RecordedEvent], parted: Divergence) -> RecordedEvent | None:
-    """The first event of the step at which they part."""
+    """The first event of the step at which they diverge."""
     if parted.step is None:
         return None
     wanted = f'"sequence":{parted.step}'
@@ -52,31 +53,25 @@ def first(events: Sequence[RecordedEvent], parted: Divergence) -> RecordedEvent 
     )
 
 
-def account(
+def replay_block(
     parted: Divergence, event: RecordedEvent | None, run: Run, worker: WorkerRecord | None, now_ms: int
-) -> dict[str, Any]:
-    """What is kept with the run while it is blocked. It is blocked since the first time that this was said."""
-    before = json.loads(run.blocked) if run.blocked else {}
-    return {
-        "reason": "nondeterminism",
-        "sequence": parted.step,
-        "event_sequence": None if event is None else event.sequence,
-        "event_type": None if event is None else event.type,
-        "recorded": list(parted.recorded),
-        "yielded": parted.yielded,
-        "message": parted.message,
-        "worker_id": None if worker is None else worker.worker_id,
-        "build_id": None if worker is None else worker.build_id,
-        "fingerprint": None if worker is None else worker.fingerprints.get(run.workflow_type),
-        "since": before.get("since") or iso(now_ms),
-    }
-
-
-def may_fit(blocked: str, workflow_type: str, worker: WorkerRecord) -> bool:
-    """Whether a worker has other code than the one that did not fit."""
-    said = json.loads(blocked)
-    other = (said.get("build_id"), said.get("fingerprint")) != (
-        worker.build_id,
-        worker.fingerprints.get(workflow_type),
+) -> ReplayBlock:
+    """What is stored with a run while it is blocked; `since` is kept from the first report."""
+    return ReplayBlock(
+        sequence=parted.step,
+        event_sequence=None if event is None else event.sequence,
+        event_type=None if event is None else event.type,
+        recorded=parted.recorded,
+        yielded=parted.yielded,
+        message=parted.message,
+        worker_id=None if worker is None else worker.worker_id,
+        build_id=None if worker is None else worker.build_id,
+        fingerprint=None if worker is None else worker.fingerprints.get(run.workflow_type),
+        since=(run.blocked.since if run.blocked is not None else None) or iso(now_ms),
     )
-    return worker.knows(workflow_type) and (other or not said.get("fingerprint"))
+
+
+def may_fit(block: ReplayBlock, workflow_type: str, worker: WorkerRecord) -> bool:
+    """Whether a worker has other code than the one that diverged."""
+    other = (block.build_id, block.fingerprint) != (worker.build_id, worker.fingerprints.get(workflow_type))
+    return worker.knows(workflow_type) and (other or not block.fingerprint)

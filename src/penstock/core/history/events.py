@@ -1,4 +1,4 @@
-"""What happened: the types of events."""
+"""Event types of histories."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 CODEC = "avro"
 MESSAGE_STREAM_SIGNAL = "__durable_workflow_message_stream"
-"""The name under which messages of streams reach workflow code."""
+"""The signal name that delivers messages of streams."""
 
 
 class EventType(StrEnum):
@@ -20,7 +20,7 @@ class EventType(StrEnum):
     CANCEL_REQUESTED = "CancelRequested"
     TERMINATE_REQUESTED = "TerminateRequested"
     WORKFLOW_TASK_COMPLETED = "WorkflowTaskCompleted"
-    """Of a concurrent run: where an activation ends, and what its code had seen."""
+    """Of a concurrent run: the end of an activation, with the last event that its code had seen."""
     STEP_CANCEL_REQUESTED = "StepCancelRequested"
     EXTERNAL_REQUEST_INITIATED = "ExternalRequestInitiated"
     EXTERNAL_REQUEST_DELIVERED = "ExternalRequestDelivered"
@@ -73,7 +73,7 @@ SUCCEEDED = frozenset(
         EventType.CONDITION_WAIT_TIMED_OUT,
     }
 )
-"""A step has ended as it should."""
+"""A step succeeded."""
 ENDED = SUCCEEDED | {
     EventType.ACTIVITY_FAILED,
     EventType.ACTIVITY_TIMED_OUT,
@@ -82,7 +82,7 @@ ENDED = SUCCEEDED | {
     EventType.CHILD_RUN_CANCELLED,
     EventType.CHILD_RUN_TERMINATED,
 }
-"""A step has ended, one way or the other."""
+"""A step ended."""
 
 WAKES_ALWAYS = frozenset(
     {
@@ -93,4 +93,4 @@ WAKES_ALWAYS = frozenset(
         EventType.EXTERNAL_REQUEST_FAILED,
     }
 )
-"""What the code of a concurrent run hears at once, besides the ends of its steps."""
+"""Events that wake concurrent code, besides the ends of its steps."""

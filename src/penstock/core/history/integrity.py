@@ -1,4 +1,4 @@
-"""How an exported history proves that nobody changed it: one way to write it down, and a seal over that."""
+"""Integrity of exported histories: a canonical form with a checksum and an optional signature."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _KEY_NAME_DIGITS: Final = 16
 
 
 def canonical(value: Any) -> bytes:
-    """The one text of a JSON value: keys in order at every depth, no spaces, nothing escaped without need."""
+    """The canonical JSON text of a value: sorted keys at every depth, no spaces, minimal escapes."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
 
 
 def key_name(key: str) -> str:
-    """What a signature says of its key, so that one of several can be found: it does not tell the key."""
+    """A public identifier of a signing key."""
     return hmac.new(key.encode(), _KEY_NAME, hashlib.sha256).hexdigest()[:_KEY_NAME_DIGITS]
 
 
 class Seal:
-    """Checksum of a canonical text that is handed over in parts; with a key also a signature of it."""
+    """An incremental checksum of a canonical text, and a signature if there is a key."""
 
     def __init__(self, key: str | None = None) -> None:
         self._sum = hashlib.sha256()
@@ -42,7 +42,7 @@ class Seal:
         return self._sum.hexdigest()
 
     def block(self) -> dict[str, str | None]:
-        """What stands beside the sealed document."""
+        """The integrity fields of the export."""
         return {
             "canonicalization": CANONICALIZATION,
             "checksum_algorithm": CHECKSUM,

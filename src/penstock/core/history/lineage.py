@@ -1,124 +1,49 @@
-"""Where a run comes from: a parent that waits for it, a run that it continues or tries once more."""
+"""Chains of runs: continue-as-new, and retries of children."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core import json_text
-from penstock.core.history import waits
+from penstock.core import json_text, waits
 from penstock.core.history.commands import ContinueAsNew
 from penstock.core.history.routing_keys import without_keys
-from penstock.core.model import ClosePolicy, RetrySchedule, Run, RunId, RunStatus
+from penstock.core.model import Lineage, Run, RunId, RunStatus
 from penstock.core.timestamps import earliest
-
-NO_RETRY = RetrySchedule()
-
-
-class Lineage(Struct, frozen=True):
-    parent_run_id: RunId | None = None
-    parent_workflow_id: str | None = None
-    parent_step: int | None = None
-    parent_close_policy: ClosePolicy = ClosePolicy.ABANDON
-    continued_from: RunId | None = None
-    retried_from: RunId | None = None
-    attempt: int = 1
-    retry: RetrySchedule = NO_RETRY
-    """Of a child: how often it is tried before its parent hears of its failure."""
-    first_run_id: RunId | None = None
-    """The first run of the chain. None: this is the first one, or was recorded before chains had a name."""
-
-    @property
-    def is_child(self) -> bool:
-        return self.parent_run_id is not None
-
-
-NONE = Lineage()
-_PLAIN = (
-    "parent_run_id",
-    "parent_workflow_id",
-    "parent_step",
-    "continued_from",
-    "retried_from",
-    "first_run_id",
-)
-
-
-def of(run: Run) -> Lineage:
-    if run.lineage == "{}":
-        return NONE
-    said = json_text.read(run.lineage)
-    retry = said.pop("retry", None)
-    policy = ClosePolicy(said.pop("parent_close_policy", ClosePolicy.ABANDON))
-    return Lineage(**said, parent_close_policy=policy, retry=_policy(retry) if retry else NO_RETRY)
-
-
-def text(lineage: Lineage) -> str:
-    """JSON of what is known; `{}` for a run that was started by a caller."""
-    said: dict[str, Any] = {}
-    for name in _PLAIN:
-        value = getattr(lineage, name)
-        if value is not None:
-            said[name] = value
-    if lineage.is_child:
-        said["parent_close_policy"] = lineage.parent_close_policy.value
-    if lineage.attempt != 1:
-        said["attempt"] = lineage.attempt
-    if lineage.retry.given:
-        said["retry"] = {
-            "max_attempts": lineage.retry.max_attempts,
-            "backoff_s": list(lineage.retry.backoff_s),
-            "non_retryable_error_types": list(lineage.retry.non_retryable_error_types),
-        }
-        if lineage.retry.backoff_ms:
-            said["retry"]["backoff_ms"] = list(lineage.retry.backoff_ms)
-    return json_text.written(said)
 
 
 def first_of(run: Run) -> RunId:
-    """The first run of the chain that a run belongs to, by which the chain is known."""
-    return of(run).first_run_id or run.run_id
+    """The first run of a run's chain, which identifies the chain."""
+    return run.lineage.first_run_id or run.run_id
 
 
 def is_in_chain(run: Run, first: RunId) -> bool:
     """Whether a run belongs to the chain that began with `first`.
 
-    A run that continues another one and does not name the first was recorded when an id had one chain only.
+    A continuing run without `first_run_id` predates the field, when a workflow id had only one chain.
     """
-    origin = of(run)
+    origin = run.lineage
     if origin.first_run_id is None and (origin.continued_from or origin.retried_from):
         return True
     return (origin.first_run_id or run.run_id) == first
 
 
-def _policy(said: dict[str, Any]) -> RetrySchedule:
-    return RetrySchedule(
-        max_attempts=said["max_attempts"],
-        given=True,
-        backoff_s=tuple(said["backoff_s"]),
-        non_retryable_error_types=tuple(said["non_retryable_error_types"]),
-        backoff_ms=tuple(said.get("backoff_ms", ())),
-    )
-
-
 class Successor(Struct, frozen=True):
-    """The run that goes on where another one ended, and when."""
+    """The next run of a chain, and when it starts."""
 
     run: Run
     at_ms: int
 
 
 def continued(run: Run, run_id: RunId, command: ContinueAsNew, now_ms: int) -> Successor:
-    """The next run of the same workflow id, with a history of its own.
+    """The next run of the same workflow id after continue-as-new.
 
-    Whatever the command leaves out is inherited: each field of the priority by itself, memo and search attributes
-    as a whole. The execution timeout is the chain's, and stays.
+    Missing fields of the command are inherited: the priority field by field, memo and search attributes as a whole. The
+    execution timeout belongs to the chain and stays.
     """
     queue = command.task_queue or run.task_queue
     lineage = replace(
-        of(run), continued_from=run.run_id, retried_from=None, attempt=1, first_run_id=first_of(run)
+        run.lineage, continued_from=run.run_id, retried_from=None, attempt=1, first_run_id=first_of(run)
     )
     if command.retry is not None:
         lineage = replace(lineage, retry=command.retry)
@@ -153,8 +78,8 @@ def continued(run: Run, run_id: RunId, command: ContinueAsNew, now_ms: int) -> S
 def retried(
     run: Run, run_id: RunId, error_types: tuple[str, ...], non_retryable: bool, now_ms: int
 ) -> Successor | None:
-    """The next attempt of a child that failed; None when this was its last one."""
-    lineage = of(run)
+    """The next attempt of a failed child; None if there is none."""
+    lineage = run.lineage
     policy = lineage.retry
     hopeless = non_retryable or any(each in policy.non_retryable_error_types for each in error_types)
     if not lineage.is_child or not policy.given or hopeless or lineage.attempt >= policy.max_attempts:
@@ -196,11 +121,11 @@ def _next(run: Run, before: Run, lineage: Lineage, now_ms: int, at_ms: int) -> R
         run_deadline_at_ms=deadline,
         started_at_ms=max(
             now_ms, before.started_at_ms
-        ),  # also if the clock was set back: chains are read in this order
+        ),  # monotonic after a clock step: chains are ordered by it
         start_key=run.start_key,
         status=RunStatus.PENDING,
         last_progress_at_ms=now_ms,
         deadline_at_ms=earliest(run.execution_deadline_at_ms, deadline),
-        lineage=text(lineage),
-        waits=waits.NEW_RUN_DELIVERING_CANCEL if waits.delivers_cancel(before.waits) else waits.NEW_RUN,
+        lineage=lineage,
+        waits=waits.NEW_RUN_DELIVERING_CANCEL if before.waits.receives_cancel else waits.NEW_RUN,
     )

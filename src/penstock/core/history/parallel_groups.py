@@ -1,8 +1,7 @@
-"""Parallel groups: steps that the code awaits together, as commands name them.
+"""Parallel groups and selections: steps that stepwise code awaits together, as commands describe them.
 
-Each member carries a path from the outermost group to its own. In every entry the base and the index of the member
-add up to the member's step. The outermost entry says whether the code waits for all (a group) or for the first (a
-selection).
+Each member has a path from the outermost group to its own. In every entry, base plus index is the member's step. The
+outermost entry says whether the code waits for all members (a group) or for the first (a selection).
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ _MEMBER_BASE = "selection_member_base_sequence"
 
 
 def step_of(extra: Mapping[str, Any]) -> int | None:
-    """The step that a member of a group must have; None outside groups."""
+    """The step number of a group member; None outside of groups."""
     path = extra.get(PATH)
     return None if not path else int(path[-1][BASE]) + int(path[-1][_INDEX])
 
 
 def is_consistent(extra: Mapping[str, Any]) -> bool:
-    """Whether every entry of a member's path means the same step."""
+    """Whether all entries of a member's path give the same step."""
     return len({int(entry[BASE]) + int(entry[_INDEX]) for entry in extra.get(PATH, ())}) <= 1
 
 
@@ -51,7 +50,7 @@ def is_selection(entry: Mapping[str, Any]) -> bool:
 
 
 def moved(extra: Mapping[str, Any], by: int) -> dict[str, Any]:
-    """The same member, where the run numbers its steps differently than the worker guessed."""
+    """The member with step numbers shifted, after the worker computed them wrongly."""
     entry = _moved(extra, by)
     if PATH in extra:
         entry[PATH] = [_moved(each, by) for each in extra[PATH]]
@@ -69,7 +68,7 @@ def _moved(entry: Mapping[str, Any], by: int) -> dict[str, Any]:
 
 
 def _moved_id(identifier: str, by: int) -> str:
-    """Ids of groups end in their base and their size."""
+    """Shift the base in a group id, which ends in base and size."""
     name, *numbers = identifier.rsplit(":", 2)
     if len(numbers) != 2 or not numbers[0].isdigit():
         return identifier

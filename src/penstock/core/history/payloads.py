@@ -1,21 +1,20 @@
-"""What events say: the fields that every event of a step repeats, and those of the first event of a run."""
+"""Event payloads: the fields that all events of a step repeat, and those of a run's first event."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from penstock.core import json_text
-from penstock.core.history import lineage
 from penstock.core.history.events import CODEC, EventType
-from penstock.core.history.lineage import Lineage
-from penstock.core.history.waits import ConditionWait
 from penstock.core.model import (
     LEVEL_DEFAULT,
+    NO_LINEAGE,
     UNKEYED,
     WEIGHT_DEFAULT_MILLI,
     Activity,
     ActivityTimeouts,
     ChildRun,
+    Lineage,
     NewEvent,
     RetrySchedule,
     Run,
@@ -23,16 +22,17 @@ from penstock.core.model import (
     Update,
 )
 from penstock.core.timestamps import iso, iso_or_none
+from penstock.core.waits import ConditionWait
 
 CONDITION_TIMEOUT = "condition_timeout"
 FAIRNESS_WEIGHT = "fairness_weight"
 NOTHING_ELSE = "{}"
-"""The text of what a command carried besides, where that is nothing."""
+"""The stored text of empty extra fields."""
 NO_CLOCKS = ActivityTimeouts()
 
 
 def started(run: Run) -> NewEvent:
-    """The first event of every history. What the run was given is added where it is read."""
+    """The first event of every history. Input is added when it is read."""
     payload: dict[str, Any] = {
         "workflow_id": run.workflow_id,
         "workflow_instance_id": run.workflow_id,
@@ -56,13 +56,13 @@ def started(run: Run) -> NewEvent:
         payload["fairness_key"] = run.key
     if run.weight_milli != WEIGHT_DEFAULT_MILLI:
         payload[FAIRNESS_WEIGHT] = run.weight_milli / 1000
-    if run.lineage != "{}":
-        payload |= _origin(lineage.of(run))
+    if run.lineage != NO_LINEAGE:
+        payload |= _origin(run.lineage)
     return NewEvent(EventType.WORKFLOW_STARTED, payload)
 
 
 def _origin(origin: Lineage) -> dict[str, Any]:
-    """Where a run comes from, if not from a caller."""
+    """The lineage fields of a run that was not started by a caller."""
     said: dict[str, Any] = {}
     if origin.is_child:
         said |= {
@@ -78,7 +78,7 @@ def _origin(origin: Lineage) -> dict[str, Any]:
 
 
 def activity_payload(activity: Activity) -> dict[str, Any]:
-    """What every event of an activity's step says."""
+    """The fields of all events of an activity."""
     said = {
         "activity_execution_id": activity.activity_id,
         "activity_type": activity.activity_type,
@@ -103,7 +103,7 @@ def timer_payload(timer: Timer) -> dict[str, Any]:
 
 
 def child_payload(child: ChildRun) -> dict[str, Any]:
-    """What every event of a child's step says. The child is named by its first run throughout."""
+    """The fields of all events of a child, which is identified by its first run throughout."""
     return {
         "sequence": child.step,
         "child_workflow_type": child.workflow_type,
@@ -125,7 +125,7 @@ def wait_payload(wait: ConditionWait) -> dict[str, Any]:
 
 
 def wait_timer_payload(wait: ConditionWait) -> dict[str, Any]:
-    """What the events of a wait's own timer say."""
+    """The fields of the timer events of a condition wait."""
     assert wait.fire_at_ms is not None
     return {
         "timer_id": wait.timer_id,
@@ -151,7 +151,7 @@ def update_accepted(update: Update) -> NewEvent:
 
 
 def retry_snapshot(retry: RetrySchedule, timeouts: ActivityTimeouts) -> dict[str, Any]:
-    """The policy as it is delivered with a task."""
+    """The retry policy as it is delivered with a task."""
     snapshot = {
         "snapshot_version": 1,
         "max_attempts": retry.max_attempts,
@@ -170,12 +170,12 @@ def retry_snapshot(retry: RetrySchedule, timeouts: ActivityTimeouts) -> dict[str
 
 
 def pauses(retry: RetrySchedule) -> dict[str, Any]:
-    """The pauses to the millisecond, where the policy says them so."""
+    """The pauses in milliseconds, if the policy has them."""
     return {"backoff_ms": list(retry.backoff_ms)} if retry.backoff_ms else {}
 
 
 def _finer(timeouts: ActivityTimeouts) -> dict[str, int]:
-    """The clocks that are not set in whole seconds, in milliseconds."""
+    """Timeouts that are not whole seconds, in milliseconds."""
     clocks = {
         "start_to_close_timeout_ms": timeouts.start_to_close_ms,
         "schedule_to_start_timeout_ms": timeouts.schedule_to_start_ms,
@@ -186,10 +186,10 @@ def _finer(timeouts: ActivityTimeouts) -> dict[str, int]:
 
 
 def extra(text: str) -> dict[str, Any]:
-    """What a command carried besides, from its JSON text."""
+    """Decode the extra fields of a command."""
     return dict(json_text.read(text)) if text != NOTHING_ELSE else {}
 
 
 def _seconds(value_ms: int | None) -> int | None:
-    """Whole seconds: a clock that is set finer has not run out before they have."""
+    """Whole seconds, rounded up."""
     return None if value_ms is None else -(-value_ms // 1000)

@@ -1,7 +1,22 @@
-"""How events take their place in a history, and what each of them changes in what the code waits for.
+"""Appending events to a history, and their effect on what the code waits for.
 
-Places are dense, from 1: `history-only-grows`. An event that tells of something which the code has given up (the timer
-of a condition that was met, a member of a selection that was cancelled) is left out: a step ends once.
+Theory of operation
+-------------------
+A history is an append-only list; sequence numbers are dense, from 1 (`history-only-grows`). Every event of a run goes
+through `record`: events that commands produced, and events from outside (results, timers, signals, updates). For each
+one the recorder
+
+1. drops it if the code no longer awaits it (the timer of a condition that was met, a cancelled member of a selection):
+   a step ends once;
+2. appends it under the next sequence number;
+3. updates `Run.waits` (see `core/waits.py`), and appends what follows directly from it, such as `SelectionResolved`;
+4. notes whether the code must run, so that the caller schedules a workflow task.
+
+It is a pure fold, so the same events give the same history on every server and in every retry of a transaction. The
+order is decided before: the engine buffers events from outside while a workflow task is leased and records them behind
+the commands of its completion, because those were computed without them.
+
+Close events are recorded by `record_last`, which changes no waits: nothing follows the end of a run.
 """
 
 from __future__ import annotations
@@ -13,43 +28,45 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core import json_text
-from penstock.core.history import parallel_groups, waits
+from penstock.core.history import parallel_groups
 from penstock.core.history.events import ENDED, SUCCEEDED, WAKES_ALWAYS, EventType
 from penstock.core.history.payloads import CONDITION_TIMEOUT
-from penstock.core.history.waits import Selection, SelectionMember, Waits
 from penstock.core.model import NewEvent, RecordedEvent, Run
+from penstock.core.waits import Selection, SelectionMember, Waits
 
-_HEARD = (EventType.SIGNAL_RECEIVED, EventType.UPDATE_APPLIED)
-_ANSWERS = (EventType.EXTERNAL_REQUEST_DELIVERED, EventType.EXTERNAL_REQUEST_FAILED)
-_HEEDED = ENDED | WAKES_ALWAYS | {*_HEARD}
-"""What code may wait for; of all others it knows when they are written."""
+_MESSAGES = (EventType.SIGNAL_RECEIVED, EventType.UPDATE_APPLIED)
+_EXTERNAL_RESPONSES = (EventType.EXTERNAL_REQUEST_DELIVERED, EventType.EXTERNAL_REQUEST_FAILED)
+_AWAITABLE = ENDED | WAKES_ALWAYS | {*_MESSAGES}
+"""Types that code may wait for; all others are only appended."""
 
 
 class RecordedEvents(Struct, frozen=True):
+    """A run with events appended to its history."""
+
     run: Run
     lines: tuple[RecordedEvent, ...]
     wakes: bool
-    """Whether the workflow code must look."""
+    """Whether a workflow task is needed."""
 
 
 def record(run: Run, events: Sequence[NewEvent], now_ms: int, task_id: str | None = None) -> RecordedEvents:
-    """Give events the next places of the run's history, and what follows from them right behind them."""
-    scribe = _Scribe(run, now_ms, task_id)
+    """Append events to the run's history, each followed by the events that it causes."""
+    recorder = _Recorder(run, now_ms, task_id)
     for event in events:
-        scribe.take(event)
-    return scribe.done()
+        recorder.add(event)
+    return recorder.done()
 
 
 def record_last(run: Run, events: Sequence[NewEvent], now_ms: int) -> RecordedEvents:
-    """The same for the last events of a run: nothing follows from them, for nobody waits any more."""
-    scribe = _Scribe(run, now_ms, None)
+    """Append the last events of a run, with no effect on what it waits for."""
+    recorder = _Recorder(run, now_ms, None)
     for event in events:
-        scribe.write(event)
-    return scribe.done()
+        recorder.write(event)
+    return recorder.done()
 
 
-class _Scribe:
-    """Writes events down one after the other, for one run."""
+class _Recorder:
+    """Appends events to the history of one run."""
 
     __slots__ = ("_before", "_lines", "_now_ms", "_run", "_task_id", "_waits", "_wakes")
 
@@ -57,20 +74,20 @@ class _Scribe:
         self._run = run
         self._now_ms = now_ms
         self._task_id = task_id
-        self._before = waits.parse(run.waits)
+        self._before = run.waits
         self._waits = self._before
         self._lines: list[RecordedEvent] = []
         self._wakes = False
 
-    def take(self, event: NewEvent) -> None:
-        if event.type not in _HEEDED:
+    def add(self, event: NewEvent) -> None:
+        if event.type not in _AWAITABLE:
             self.write(event)
         elif self._waits.concurrent and event.type in WAKES_ALWAYS:
-            self._wake(event)
-        elif event.type in _HEARD:
-            self._hear(event)
+            self._record_waking(event)
+        elif event.type in _MESSAGES:
+            self._record_message(event)
         elif event.type == EventType.TIMER_FIRED and event.payload.get("timer_kind") == CONDITION_TIMEOUT:
-            self._time_out(event)
+            self._record_timeout(event)
         elif event.type in ENDED:
             self._end_step(event)
         else:
@@ -83,7 +100,7 @@ class _Scribe:
             last_progress_at_ms=self._now_ms,
         )
         if self._waits is not self._before:
-            run = replace(run, waits=waits.text(self._waits))
+            run = replace(run, waits=self._waits)
         return RecordedEvents(run, tuple(self._lines), self._wakes)
 
     def write(self, event: NewEvent) -> RecordedEvent:
@@ -94,9 +111,9 @@ class _Scribe:
         self._lines.append(line)
         return line
 
-    def _wake(self, event: NewEvent) -> None:
-        """What the code of a concurrent run hears whatever it waits for. An answer from another run comes once."""
-        if event.type in _ANSWERS:
+    def _record_waking(self, event: NewEvent) -> None:
+        """Record an event that always wakes concurrent code. The response of another run is recorded once."""
+        if event.type in _EXTERNAL_RESPONSES:
             step = event.payload.get("sequence")
             if step not in self._waits.external:
                 return
@@ -105,18 +122,18 @@ class _Scribe:
         self.write(event)
         self._wakes = True
 
-    def _hear(self, event: NewEvent) -> None:
-        """A signal or an update: it may be what an open condition waits for."""
+    def _record_message(self, event: NewEvent) -> None:
+        """Record a signal or an update, which may satisfy an open condition."""
         self.write(event)
         condition = self._waits.condition
         if condition is not None:
             self._waits = replace(self._waits, condition=replace(condition, heard=True))
             self._wakes = True
 
-    def _time_out(self, event: NewEvent) -> None:
-        """The timer of a condition: it ends the wait, unless that is over already."""
+    def _record_timeout(self, event: NewEvent) -> None:
+        """Record the timer of a condition, unless the wait is already over."""
         if parallel_groups.outermost(event.payload) is not None:
-            if not self._is_given_up(event):
+            if not self._is_cancelled(event):
                 self.write(event)
                 self._waits = replace(self._waits, signals_deferred=not self._waits.concurrent)
             return
@@ -138,7 +155,7 @@ class _Scribe:
             self._end_in_group(parallel_groups.group_id(outer))
 
     def _end_in_group(self, group_id: str) -> None:
-        """The code goes on when the whole group has ended; a group that is not known may have."""
+        """Wake the code when all members have ended; an unknown group counts as complete."""
         left = self._waits.groups.get(group_id, 1) - 1
         others = {each: count for each, count in self._waits.groups.items() if each != group_id}
         if left > 0:
@@ -147,7 +164,7 @@ class _Scribe:
             self._wakes = True
         self._waits = replace(self._waits, groups=others)
 
-    def _is_given_up(self, event: NewEvent) -> bool:
+    def _is_cancelled(self, event: NewEvent) -> bool:
         outer = parallel_groups.outermost(event.payload)
         if outer is None or not parallel_groups.is_selection(outer):
             return False
@@ -168,12 +185,12 @@ class _Scribe:
         selection = selection.with_member(member)
         if decided and not selection.resolved:
             selection = replace(selection, resolved=True)
-            self.write(_resolved(selection, member, "failed" if failed else "completed", line))
+            self.write(_resolution(selection, member, "failed" if failed else "completed", line))
         self._wakes |= decided or left == 0
         self._waits = self._waits.with_selection(selection)
 
 
-def _resolved(selection: Selection, member: SelectionMember, outcome: str, line: RecordedEvent) -> NewEvent:
+def _resolution(selection: Selection, member: SelectionMember, outcome: str, line: RecordedEvent) -> NewEvent:
     payload: dict[str, Any] = {
         "selection_group_id": selection.id,
         "selection_group_base_sequence": selection.base,
@@ -192,7 +209,7 @@ def _resolved(selection: Selection, member: SelectionMember, outcome: str, line:
 
 
 def with_opened(waiting: Waits, extra: dict[str, Any], identity: str) -> Waits:
-    """Remember that a member of a group or of a selection is open."""
+    """Add the open step of a command to the group or selection that it belongs to."""
     outer = parallel_groups.outermost(extra)
     if outer is None:
         return waiting

@@ -1,4 +1,4 @@
-"""The routing keys of a run's activities, kept beside its search attributes so that runs are found by them."""
+"""Routing keys of a run's activities, stored with its search attributes so that runs can be searched by them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEY_CHARS_MAX = 255
 
 
 def with_key(attributes: str, key: str) -> str:
-    """The attributes with one more key. Only the first keys of a run are kept, and no long ones."""
+    """The attributes with another routing key, unless there are too many or it is too long."""
     said = json.loads(attributes) if attributes != "{}" else {}
     keys = said.get(ROUTING_KEY, [])
     if not isinstance(keys, list) or key in keys or len(keys) >= KEYS_MAX or len(key) > KEY_CHARS_MAX:
@@ -20,7 +20,7 @@ def with_key(attributes: str, key: str) -> str:
 
 
 def without_keys(attributes: str) -> str:
-    """The attributes that the code gave: the next run has keys of its own."""
+    """The attributes without routing keys, for the next run of a chain."""
     if ROUTING_KEY not in attributes:
         return attributes
     said = json.loads(attributes)

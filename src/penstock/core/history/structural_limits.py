@@ -1,4 +1,4 @@
-"""How much one run may have open, and how long its history may grow; with a warning before it is too late."""
+"""Structural limits of a run: open steps and messages, history length, sizes; with warnings in advance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from penstock.core.history.commands import (
     StartTimer,
     Terminal,
 )
-from penstock.core.history.waits import parse
 from penstock.core.model import Run
 from penstock.errors import InvalidInput, Reason
 
@@ -28,9 +27,9 @@ ADVICE = {
     "pending_child_count": "Await some of the children before starting more.",
     "pending_update_count": "Wait for updates to be applied before sending more.",
     "pending_external_request_count": "Await some of the requests to other workflows before sending more.",
-    "pending_signal_count": "Send signals more slowly, or let a worker take in those that wait.",
+    "pending_signal_count": "Send signals more slowly, or let a worker process those that wait.",
     "history_event_count": "Continue as new: the next run starts with an empty history.",
-    "memo_size": "Keep less in the memo; large values belong into a result or a store of your own.",
+    "memo_size": "Keep less in the memo; large values belong in a result or a store of your own.",
     "search_attribute_size": "Keep less in search attributes; they are for finding runs.",
 }
 MEMO_BYTES_MAX = 65_536
@@ -39,6 +38,8 @@ EXTERNAL_REQUESTS_MAX = 1_000
 
 
 class StructuralLimits(Struct, frozen=True):
+    """The configured limits of every run."""
+
     open_activities_max: int
     open_timers_max: int
     events_max: int
@@ -48,7 +49,7 @@ class StructuralLimits(Struct, frozen=True):
 
 
 class LimitWarning(Struct, frozen=True):
-    """How near a run is to one of its bounds."""
+    """How close a run is to one of its limits."""
 
     limit_kind: str
     current_value: int
@@ -64,7 +65,7 @@ class LimitWarning(Struct, frozen=True):
 
 
 def limit_warnings(run: Run, bounds: StructuralLimits) -> list[LimitWarning]:
-    """The bounds of which a run has used most, so that somebody can act before it must stop."""
+    """The limits that a run has almost reached."""
     if not run.is_open:
         return []
     values = (
@@ -87,10 +88,7 @@ def _percent(value: int, most: int) -> int:
 
 
 def check_commands(run: Run, commands: Sequence[Command], bounds: StructuralLimits) -> None:
-    """A run that has grown to its limit may do nothing more, except end.
-
-    Raises `structural_limit_exceeded` before anything is decided.
-    """
+    """Raise `structural_limit_exceeded` if the commands would take a run over a limit; it may still close."""
     activities = timers = children = external = 0
     ends = False
     for each in commands:
@@ -99,7 +97,7 @@ def check_commands(run: Run, commands: Sequence[Command], bounds: StructuralLimi
         children += isinstance(each, StartChild)
         external += isinstance(each, External)
         ends = ends or isinstance(each, Terminal)
-    asked = len(parse(run.waits).external) if external else 0
+    asked = len(run.waits.external) if external else 0
     for kind, held, more, most in (
         ("pending_activity_count", run.open_activities, activities, bounds.open_activities_max),
         ("pending_timer_count", run.open_timers, timers, bounds.open_timers_max),
@@ -133,7 +131,7 @@ def _one_more(
 
 
 def check_size(kind: str, text: str, most: int) -> None:
-    """Refuse what would be kept with a run, and read with it each time, if it is too large for that."""
+    """Raise `structural_limit_exceeded` if a value that is stored in the run's row is too large."""
     size = len(text.encode())
     if size > most:
         raise exceeded(kind, size, most)
@@ -146,7 +144,7 @@ def _needs_timer(command: Command) -> bool:
 
 
 _EXCEEDED = re.compile(r"The run would hold (\d+) where at most \d+ are allowed \((\w+)(?:, now (\d+))?\)")
-"""The beginning of the message of `exceeded`, which comes back as the failure of a workflow task."""
+"""The message of `exceeded`, which workers report back as the failure of a workflow task."""
 
 _FIELDS = {
     "pending_activity_count": ("open_activities_max", "DW_MAX_PENDING_ACTIVITIES"),
@@ -162,31 +160,31 @@ _FIXED = {
 
 
 class LimitExcess(Struct, frozen=True):
-    """A limit that keeps a run from going on: its code asks for more, or its history is full."""
+    """A limit that keeps a run from progressing: its code exceeds it, or its history is full."""
 
     limit_kind: str
     value: int
-    """What the run would hold."""
+    """The value with the rejected commands."""
     most: int
     held: int
-    """What counts against the limit now."""
+    """The present value."""
     setting: str | None
     """The server setting that raises the limit; None: it is fixed."""
     was_refused: bool = True
-    """Whether a workflow task was refused for it; False: the next one would be."""
+    """Whether a workflow task was rejected; False: the next one would be."""
 
     @property
     def ends_needed(self) -> int | None:
-        """How many of the things that the run has open must end before it can go on; None: that does not help."""
+        """How many open items must end before the run can progress; None: that does not help."""
         needed = self.value - self.most
         return needed if self.limit_kind.startswith("pending_") and 0 < needed <= self.held else None
 
 
 def excess(run: Run, bounds: StructuralLimits) -> LimitExcess | None:
-    """The structural limit beyond which a run cannot go on, if there is one.
+    """The structural limit that blocks a run, if there is one.
 
-    Either its last workflow task was refused because of it and the limit is still too low, or its history is full, so
-    that signals and updates are refused too. A run with a full history may only end, or continue as new.
+    Either its last workflow task was rejected for it and the limit is still too low, or its history is full, so that
+    signals and updates are rejected, too. A run with a full history can only close or continue as new.
     """
     if not run.is_open:
         return None
@@ -215,19 +213,19 @@ def _excess(run: Run, kind: str, value: int, most: int, *, was_refused: bool) ->
 
 
 def _held(run: Run, kind: str) -> int:
-    """What a run has of something now."""
+    """The present value of a limited quantity."""
     held = {
         "pending_activity_count": run.open_activities,
         "pending_timer_count": run.open_timers,
         "pending_child_count": run.open_children,
-        "pending_external_request_count": len(parse(run.waits).external),
+        "pending_external_request_count": len(run.waits.external),
         "history_event_count": run.last_sequence + run.buffered,
     }
     return held.get(kind, 0)
 
 
 def exceeded(kind: str, value: int, most: int, held: int | None = None) -> InvalidInput:
-    """The refusal of what would take a run beyond a limit; `held` is what it has before, where that can change."""
+    """The error for exceeding a limit; `held` is the present value, where it can go down."""
     now = "" if held is None else f", now {held}"
     return InvalidInput(
         Reason.STRUCTURAL_LIMIT_EXCEEDED,

@@ -1,0 +1,1 @@
+"""Limits of queues and scopes: admission, settings, rates, windows, declared caps."""

@@ -1,8 +1,8 @@
-"""Which limits hold for a line of tasks: what a configuration declares, and what operators set while it runs.
+"""The effective limits of a queue: declared in configurations, and set by operators at run time.
 
-Limits are held in *scopes*: the line itself, its namespace, a budget group that several queues name, and the
-whole cluster. Each scope counts for one kind of task or for both. What an operator sets beats what is declared,
-limit by limit, and a declaration is one document for all servers.
+Limits belong to *scopes*: the queue itself, its namespace, a budget group shared by several queues, and the cluster.
+A scope covers one kind of task or both. A value set by an operator takes precedence over the declared one, limit by
+limit. The declaration is one document for all servers.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from penstock.core.limits.windows import Window
 LEASES_MAX = 1_000_000
 GROUP_NAME_MAX = 128
 EVERYWHERE = "*"
-"""Stands for all namespaces in the name of a budget group that they share."""
+"""All namespaces, in the name of a budget group that they share."""
 
 
 class LimitField(StrEnum):
-    """What can be declared for a kind of task, under its public name."""
+    """A limit that can be declared for a kind of task, by its public name."""
 
     QUEUE_LEASES = "max_active_leases_per_queue"
     NAMESPACE_LEASES = "max_active_leases_per_namespace"
@@ -38,7 +38,7 @@ class LimitField(StrEnum):
 
 KINDS = ("workflow", "activity")
 Section = Mapping[LimitField, int | str | None]
-"""What is said of one kind of task. A null says: as the default of the kind, whatever wider keys say."""
+"""Limits of one kind of task. A null means the default of the kind, overriding wider keys."""
 
 
 class DeclaredScope(Struct, frozen=True):
@@ -47,12 +47,12 @@ class DeclaredScope(Struct, frozen=True):
     leases: int | None = None
     dispatches: int | None = None
     cost: int | None = None
-    """Units of cost per minute: tokens, cents, whatever its tasks estimate."""
+    """Units of cost per minute, in the unit that tasks estimate (tokens, cents)."""
     window: Window | None = None
 
 
 class Declaration(Struct, frozen=True):
-    """The limits of a configuration, whole. Names of kinds are `workflow` and `activity`."""
+    """All limits of a configuration. Kinds are named `workflow` and `activity`."""
 
     defaults: Mapping[str, Section] = field(default_factory=dict)
     """By kind."""
@@ -62,7 +62,7 @@ class Declaration(Struct, frozen=True):
     """By the name of the scope: budget groups and the cluster."""
     window: Window = Window.MINUTE
     rate_max_micro: int | None = None
-    """Most activity tasks per million seconds that any queue gives out, whatever is set for it."""
+    """The highest rate of activity tasks for any queue, per million seconds."""
     version: int = 0
     """A declaration with a lower version than the stored one does not replace it."""
 
@@ -83,10 +83,10 @@ class DeclaredValue(Struct, frozen=True):
 
 
 def override_keys(namespace: str, queue: str) -> tuple[str, ...]:
-    """The keys under which something may be declared for a line, the strongest first.
+    """The override keys that apply to a queue, in order of precedence.
 
-    What stands before the first colon of a key is a namespace, so a queue with a colon in its name is found only
-    together with its own.
+    The text before the first colon of a key is a namespace, so a queue with a colon in its name needs a key with its
+    namespace.
     """
     alone = () if ":" in queue else (queue,)
     return (f"{namespace}:{queue}", f"{namespace}:*", *alone, "*")
@@ -95,7 +95,7 @@ def override_keys(namespace: str, queue: str) -> tuple[str, ...]:
 def declared(
     declaration: Declaration, field_: LimitField, namespace: str, queue: str, kind: str
 ) -> DeclaredValue | None:
-    """What holds for a line: of the override keys the first that names the field, then the default of its kind."""
+    """The declared value for a queue: from the first override key with the field, else the default of its kind."""
     for key in override_keys(namespace, queue):
         section = declaration.overrides.get(key, {}).get(kind, {})
         value = section.get(field_)
@@ -127,14 +127,14 @@ def group_scope(namespace: str, group: str, kind: str | None = None) -> str:
 
 
 def namespace_of(scope: str) -> str | None:
-    """The namespace that a scope lies in; None: in all."""
+    """The namespace of a scope; None: all namespaces."""
     kind, _, rest = scope.partition(":")
     namespace = rest.partition("/")[0]
     return None if kind.startswith("cluster") or namespace == EVERYWHERE else namespace
 
 
 def queue_scope(namespace: str, queue: str, kind: str) -> str:
-    """A line has no row among the scopes; this is what it is called beside them."""
+    """The name of a queue as a scope. Queues have no row in the table of scopes."""
     return f"queue:{namespace}/{queue}/{kind}"
 
 
@@ -143,7 +143,7 @@ def _of_kind(name: str, kind: str | None) -> str:
 
 
 class ScopeRules(Struct, frozen=True):
-    """The limits of a scope as a line sees them, with where each comes from. Zero closes."""
+    """The limits of a scope for one queue, with their sources. Zero is closed."""
 
     name: str
     leases: int | None = None
@@ -154,11 +154,11 @@ class ScopeRules(Struct, frozen=True):
     leases_source: str | None = None
     dispatches_source: str | None = None
     version: int = 0
-    """Of what operators set; 0: nothing yet."""
+    """The version of the operators' settings; 0: none yet."""
 
     @property
     def group(self) -> str | None:
-        """The budget group whose scope this is, if it is one's."""
+        """The budget group of this scope, if it is one."""
         return self.name.split("/")[1] if self.name.startswith("group:") else None
 
     @property
@@ -167,7 +167,7 @@ class ScopeRules(Struct, frozen=True):
 
 
 class QueueLimits(Struct, frozen=True):
-    """All limits of one line besides those that only its own settings know."""
+    """All limits of one queue, except those that exist only as its own settings."""
 
     leases: int | None = None
     leases_source: str | None = None
@@ -176,15 +176,15 @@ class QueueLimits(Struct, frozen=True):
     window: Window = Window.MINUTE
     group: str | None = None
     scopes: tuple[ScopeRules, ...] = ()
-    """Scopes that count, by name."""
+    """The scopes that count its leases and dispatches."""
     changes_at_ms: int | None = None
-    """When one of them may hold no more, because a setting ends by itself."""
+    """When the next setting expires, which may change them."""
     rate_max_micro: int | None = None
-    """Most per million seconds, whatever is set for the line."""
+    """The highest rate allowed, per million seconds."""
 
 
 class ScopeRow(Struct, frozen=True):
-    """A scope that operators set something for, or that counts because a declaration limits it."""
+    """A scope with settings by operators, or with a declared limit."""
 
     scope_id: int
     name: str
@@ -192,7 +192,7 @@ class ScopeRow(Struct, frozen=True):
 
 
 class Admission(Struct, frozen=True, dict=True):
-    """All limits of a moment: one declaration, and the scopes with what operators set. Changes make a new one."""
+    """A version of all limits: the declaration and the operators' settings. Immutable; a change makes a new one."""
 
     version: int = 0
     declaration: Declaration = NOTHING_DECLARED
@@ -206,12 +206,12 @@ class Admission(Struct, frozen=True, dict=True):
 
     @cached_property
     def _known(self) -> dict[tuple[str, str, str], tuple[Policy, QueueLimits]]:
-        """By line: the limits that were worked out last, and the settings that they were worked out from."""
+        """Cache by queue: the limits computed last, and the settings they were computed from."""
         return {}
 
     @cached_property
     def _ends(self) -> Sequence[int]:
-        """When what operators set for scopes ends by itself, in order."""
+        """When settings of scopes expire, in order."""
         return sorted(
             each.ends_at_ms
             for row in self.rows
@@ -227,7 +227,7 @@ class Admission(Struct, frozen=True, dict=True):
         return not self.rows and self.declaration.is_empty
 
     def of(self, namespace: str, queue: str, kind: str, policy: Policy, now_ms: int) -> QueueLimits:
-        """What holds for a line with these settings of its own. Asked often, worked out once while nothing ends."""
+        """The limits of a queue with these settings of its own; cached until a setting expires."""
         if self.is_empty and not policy.settings:
             return NO_LIMITS
         changes_at_ms = self._changes_at_ms(policy, now_ms)
@@ -240,7 +240,7 @@ class Admission(Struct, frozen=True, dict=True):
         return known[1]
 
     def _changes_at_ms(self, policy: Policy, now_ms: int) -> int | None:
-        """When the next setting ends by itself, of the line or of any scope; None: none will."""
+        """When the next setting of the queue or of any scope expires; None: none does."""
         if not self._ends and policy.next_end_ms is None:
             return None
         ends = [*self._ends[bisect.bisect_right(self._ends, now_ms) :][:1]]
@@ -291,9 +291,9 @@ class Admission(Struct, frozen=True, dict=True):
                 yield rules
 
     def _declared_of(self, namespace: str, group: str, kind: str) -> DeclaredValue | None:
-        """What is declared for a group beside those queues that are declared to belong to it.
+        """The lowest limit declared for a group by the queues declared to be in it.
 
-        A queue that an operator put into the group goes by it, too.
+        It also applies to a queue that an operator put into the group.
         """
         for key, sections in self.declaration.overrides.items():
             section = sections.get(kind, {})
@@ -304,7 +304,7 @@ class Admission(Struct, frozen=True, dict=True):
         return None
 
     def _limits_others(self, rules: ScopeRules, namespace: str, kind: str) -> bool:
-        """Whether a scope may be limited for other lines than this one: then it counts this one all the same."""
+        """Whether a scope may be limited for other queues: then it must count this one, too."""
         fields = _OF_NAMESPACE if rules.group is None else _OF_GROUP
         return any(
             sections.get(kind, {}).get(field_) is not None
@@ -314,7 +314,7 @@ class Admission(Struct, frozen=True, dict=True):
         )
 
     def scope(self, name: str, now_ms: int) -> ScopeRules:
-        """A scope as it is by itself: without what is declared for single queues."""
+        """The rules of a scope, without limits declared for single queues."""
         return self._scope(name, (None, None), now_ms)
 
     def _scope(
@@ -345,7 +345,7 @@ class Admission(Struct, frozen=True, dict=True):
 _OF_NAMESPACE = (LimitField.NAMESPACE_LEASES, LimitField.NAMESPACE_DISPATCHES)
 _OF_GROUP = (LimitField.GROUP_DISPATCHES,)
 _RATED = "activity"
-"""A run that is under way must be able to go on, so workflow tasks have no rate."""
+"""Workflow tasks have no rate: a running workflow must be able to progress."""
 NO_LIMITS = QueueLimits()
 NO_ADMISSION = Admission()
 

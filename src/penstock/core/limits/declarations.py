@@ -1,4 +1,4 @@
-"""How the limits of one server configuration take the place of those of another.
+"""How the limits of one server configuration replace those of another.
 
 The limits that servers declare are one document for the cluster, and each server brings its own along when it starts.
 During a rollout servers of the old and of the new configuration start in any order, so a document can carry a version
@@ -19,7 +19,7 @@ from penstock.core.limits.policies import PolicyChange
 from penstock.core.limits.rates import MICRO
 
 HISTORY = "declaration"
-"""The name under which changes of the declared limits are logged, beside the scopes."""
+"""The name of the declared limits in the change history."""
 
 Value = int | float | str | None
 
@@ -56,7 +56,7 @@ def differences(before: Declaration, after: Declaration) -> Sequence[Difference]
 def history_of(
     found: Sequence[Difference], version: int, at_ms: int, author: str, declared_version: int
 ) -> list[PolicyChange]:
-    """The differences as lines of a change history."""
+    """The differences as entries of the change history."""
     reason = f"declared by the configuration of {author}, DW_ADMISSION_VERSION {declared_version}"
     return [
         PolicyChange(version, at_ms, author, each.name, None, _text(each.before), _text(each.after), reason)

@@ -99,7 +99,7 @@ def parse_live_cap(value: int, reason: str | None) -> LiveCap:
 
 
 class CapOutcome(StrEnum):
-    """What becomes of the cap of a configuration."""
+    """The outcome for the cap of a configuration."""
 
     UNNAMED = "unnamed"
     """The configuration has no such cap."""
@@ -111,7 +111,7 @@ class CapOutcome(StrEnum):
     CONFIRMED = "confirmed"
     """The value stays, and the newer version is recorded."""
     HANDED_BACK = "handed_back"
-    """The servers declare a lower cap by now, which takes the place of the one that a configuration set."""
+    """The servers now declare a lower cap, which replaces the one set by a configuration."""
     RECORDED = "recorded"
     """The claim of another app is lower and stays in force; this one is recorded beside it."""
     KEPT_OPERATOR = "kept_operator"
@@ -143,7 +143,7 @@ _CHANGES = frozenset(
 
 
 def decide(wanted: int | None, by: Declarant, live: LiveCap | None, declared: int | None) -> CapOutcome:
-    """What a starting worker does about one cap. `declared` is the cap of the servers' own configuration."""
+    """What a starting worker does with one cap. `declared` is the cap of the servers' own configuration."""
     if wanted is None:
         return CapOutcome.UNNAMED
     if live is None:

@@ -1,7 +1,7 @@
-"""What an operator asked of one line of tasks: its settings, who set them and why, and the rules that follow.
+"""The settings of a queue: who set which value and why, and the dispatch rules that follow from them.
 
-A line is a task queue of one kind. Settings are kept whole, with their reasons; `rules` boils them down to what
-the dispatch decision looks at.
+A queue here is a task queue of one kind of task. `Policy` stores settings with author, time and reason; `rules` derives
+from it what a claim needs.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ KEYS_PER_CHANGE_MAX = 5_000
 LEASE_CAP_MAX = 1_000_000
 AGING_WAIT_MAX_MS = 7 * 24 * 3_600_000
 RETRY_RATE_MIN_MICRO = 1_000
-"""One in a thousand seconds: places of retries lie in a future that can be counted in nanoseconds."""
+"""One in a thousand seconds, so that retry slots stay within 64-bit nanoseconds."""
 AGING_EVERY_MIN = 2
 AGING_EVERY_MAX = 1_000
 
 
 class LimitSetting(StrEnum):
-    """A setting of a line, under its public name."""
+    """A setting of a queue or scope, by its public name."""
 
     QUEUE_RATE = "queue_rps_limit"
     QUEUE_BURST = "queue_rps_burst_seconds"
@@ -56,7 +56,7 @@ RATE_SETTINGS = frozenset(
         LimitSetting.RETRY_RATE,
     }
 )
-"""Not for workflow tasks: a run that is under way must be able to go on."""
+"""Not for workflow tasks: a running workflow must be able to progress."""
 
 
 QUEUE_SETTINGS = tuple(setting_name for setting_name in LimitSetting if setting_name is not LimitSetting.COST)
@@ -70,43 +70,43 @@ SCOPE_SETTINGS = (
 EXPIRING_SETTINGS = frozenset(
     {LimitSetting.LEASE_CAP, LimitSetting.DISPATCHES, LimitSetting.COST, LimitSetting.PAUSED}
 )
-"""Settings that may end by themselves: nothing but the next grant depends on them."""
+"""Settings that may have an expiry: only the next grant depends on them."""
 PAUSED = "on"
-"""What a pause is set to; whoever resumes unsets it."""
+"""The value of a pause; resuming unsets it."""
 
 
 class SettingValue(Struct, frozen=True):
-    """A value with its story. Rates are in millionths per second, times in milliseconds, words as they are."""
+    """A value with its author, time and reason. Rates are in millionths per second, times in milliseconds."""
 
     value: int | str
     author: str
     at_ms: int
     reason: str | None = None
     ends_at_ms: int | None = None
-    """When it stops to hold by itself; None: when somebody unsets it."""
+    """When it expires; None: never."""
 
 
 class Policy(Struct, frozen=True):
-    """Every setting of one line, or of one scope of admission."""
+    """All settings of one queue or scope."""
 
     version: int = 0
-    """Counts the changes; 0 is never written."""
+    """The number of changes; 0: no row."""
     settings: Mapping[LimitSetting, SettingValue] = field(default_factory=dict)
     overridden_keys: int = 0
-    """How many keys have a weight of the operator's."""
+    """The number of keys with a weight set by an operator."""
     limited_keys: int = 0
-    """How many keys have a rate, a running limit or a pause of their own."""
+    """The number of keys with a rate, a lease cap or a pause of their own."""
     capped_keys: int = 0
-    """How many of them have a running limit."""
+    """The number of keys with a lease cap of their own."""
 
     @property
     def next_end_ms(self) -> int | None:
-        """When the first of the settings ends that do so by themselves."""
+        """When the next setting expires."""
         ends = [each.ends_at_ms for each in self.settings.values() if each.ends_at_ms is not None]
         return min(ends, default=None)
 
     def at(self, now_ms: int) -> Policy:
-        """The settings that hold at a moment."""
+        """The policy without settings that have expired."""
         ended = [
             setting_name
             for setting_name, each in self.settings.items()
@@ -136,7 +136,7 @@ NO_POLICY = Policy()
 
 
 class KeySettings(Struct, frozen=True):
-    """What an operator asked for one key; None leaves it to the line's default."""
+    """The settings of one fairness key; None: the default of the queue."""
 
     key: str
     weight_milli: int | None = None
@@ -157,7 +157,7 @@ class KeySettings(Struct, frozen=True):
 
 
 class KeyState(Struct, frozen=True):
-    """One key of a line: what the operator asked for it, what it has paid, and what it runs."""
+    """A fairness key of a queue: its settings, its rate debt and its running tasks."""
 
     key: str
     weight_milli: int | None = None
@@ -169,7 +169,7 @@ class KeyState(Struct, frozen=True):
 
 
 class PolicyChange(Struct, frozen=True):
-    """One line of the log: who changed what, from what to what, and why."""
+    """An entry of the change history."""
 
     version: int
     at_ms: int
@@ -187,14 +187,14 @@ class DispatchOrder(StrEnum):
 
 
 class Aging(Struct, frozen=True):
-    """While a task of a lower level has waited this long, every n-th dispatch is for such a level."""
+    """While a task of a lower-priority level has waited this long, every n-th dispatch goes to such a level."""
 
     wait_ms: int
     every: int
 
 
 class Rules(Struct, frozen=True):
-    """What the dispatch decision looks at."""
+    """The rules of a queue for claims, derived from its policy."""
 
     order: DispatchOrder = DispatchOrder.FAIR
     queue_rate: Rate | None = None
@@ -202,26 +202,26 @@ class Rules(Struct, frozen=True):
     key_rate: Rate | None = None
     key_burst_ms: int = BURST_DEFAULT_MS
     counts_running: bool = False
-    """Whether a key's share is measured in what it runs, not in what it was given."""
+    """Whether a key's share is measured in running tasks instead of dispatches."""
     lease_cap: int | None = None
     key_lease_cap: int | None = None
     aging: Aging | None = None
     limits_keys: bool = False
-    """Whether a key can be blocked: then every claim looks at the keys' own rows."""
+    """Whether a key can be blocked: then every claim reads the rows of its keys."""
     counts_leases: bool = False
-    """Whether what runs is counted by key, and the end of a lease may let others go."""
+    """Whether running tasks are counted by key, so that the end of a lease may unblock others."""
     paused: bool = False
     retry_rate: Rate | None = None
-    """How many attempts after the first may become ready."""
+    """The rate at which attempts after the first may become ready."""
 
     @property
     def needs_keys(self) -> bool:
-        """Whether a claim must know more of a key than its lane: then lanes can stand aside."""
+        """Whether claims need the rows of keys besides their lanes; lanes can then be throttled or blocked."""
         return self.limits_keys or self.counts_running
 
     @property
     def of_keys(self) -> tuple[Rate | None, int, int | None, bool, bool]:
-        """What decides about all keys; when it changes, those that stand aside are looked at again."""
+        """The rules that apply to all keys; a change makes throttled and blocked lanes dirty."""
         return (
             self.key_rate,
             self.key_burst_ms,
@@ -251,10 +251,9 @@ def rules(
     lease_cap: int | None = None,
     rate_max_micro: int | None = None,
 ) -> Rules:
-    """Boil a policy down. The operator's rate beats the worker's; a queue's fairness beats the namespace's.
+    """Derive the rules. An operator's rate takes precedence over the workers', a queue's fairness over the namespace's.
 
-    `lease_cap` is what a configuration declares; the operator's beats it. `rate_max_micro` is the most that any
-    queue may have.
+    `lease_cap` is the declared cap, which an operator's takes precedence over; `rate_max_micro` bounds every rate.
     """
     fairness = policy.word(LimitSetting.FAIRNESS)
     fair = fair_by_default if fairness is None else fairness == "on"
@@ -315,7 +314,7 @@ def changed(
     values: Mapping[LimitSetting, SettingValue | None],
     keys: Sequence[tuple[KeySettings, KeySettings]],
 ) -> Policy:
-    """The policy after a change: a setting that is None is unset, and keys go from one state to another."""
+    """The policy after a change; None unsets a setting. `keys` are the settings of keys before and after."""
     settings = {
         setting_name: setting
         for setting_name, setting in policy.settings.items()

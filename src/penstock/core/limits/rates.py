@@ -1,7 +1,29 @@
-"""Rates, exact over every interval: at most burst + rate * t dispatches in any time t.
+"""Rate limits by GCRA, exact over every interval.
 
-One moment says all: until when the dispatches so far are paid for. It is kept in whole nanoseconds beside the
-row that it limits, so no restart and no second server gives a fresh burst.
+Theory of operation
+-------------------
+The generic cell rate algorithm (ITU-T I.371; "leaky bucket as a meter") needs one number per limit: the *theoretical
+arrival time* (TAT), here `paid_until_ns`. Each dispatch advances the TAT by one emission interval (1 / rate). A
+dispatch is allowed while the TAT is at most burst - 1 intervals ahead of now.
+
+Why GCRA and not a token bucket with a refill timer:
+
+- one integer per limit, so it is stored in the row it limits and updated in the transaction that grants;
+- no background refill, so a restart or another server cannot mint a fresh burst;
+- exact in integers: nanoseconds, with the interval rounded up so that the rate is never exceeded.
+
+Invariant `budget-never-overspent`: in any interval of t seconds at most burst + rate * t dispatches.
+
+Three deviations from the textbook, all deliberate:
+
+- the TAT is capped at one burst plus one interval ahead of now (`_capped_tat`): after a rate was raised or the clock
+  stepped backwards, a limit recovers within that time instead of staying closed for the length of the step;
+- a rate of zero is closed, not unlimited;
+- a dispatch that never reached its worker is refunded (`returned`): the part of its interval that still lies ahead of
+  now, and no more, because a later dispatch may have used the rest.
+
+Rejected: sliding-window counters (two numbers, approximate at the edges) and fixed windows (twice the limit at the
+turn). Windows are used only for limits that the contract defines per calendar minute (`windows.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +39,7 @@ BURST_MAX_MS = 3_600_000
 
 
 class Rate(Struct, frozen=True):
-    """So many dispatches per million seconds; what was not used waits for up to the burst. Zero closes."""
+    """A rate in dispatches per million seconds, with a burst for capacity that was not used. Zero is closed."""
 
     micro: int
     burst_ms: int = BURST_DEFAULT_MS
@@ -28,12 +50,12 @@ class Rate(Struct, frozen=True):
 
     @property
     def interval_ns(self) -> int:
-        """The time that one dispatch pays for, rounded up, so that the rate is never exceeded."""
+        """The emission interval, rounded up so that the rate is never exceeded."""
         return -(-NANO * MICRO // self.micro)
 
     @property
     def burst(self) -> int:
-        """How many may go at once after a rest: at least one."""
+        """How many dispatches may go at once after an idle period: at least one."""
         return max(1, -(-self.micro * self.burst_ms // (MICRO * 1_000)))
 
     def scaled(self, weight_milli: int) -> Rate:
@@ -43,63 +65,64 @@ class Rate(Struct, frozen=True):
 
 
 class Payment(Struct, frozen=True):
-    """What one dispatch has paid, to be returned if its task was never delivered."""
+    """What one dispatch advanced the TAT by, to be refunded if its task is never delivered."""
 
     interval_ns: int
-    """The interval of the rate at which it was paid."""
+    """The emission interval at the time of the dispatch."""
     at_ms: int
     place: int = 0
-    """How many dispatches before it the same poll was granted in the same moment, of the same payer."""
+    """The number of dispatches charged to the same limit before this one, in the same grant."""
 
 
-def _owed_until(rate: Rate, paid_until_ns: int, now_ns: int) -> int:
-    """No debt is larger than a burst and one more: so a new rate, or a clock set back, never closes for long.
+def _capped_tat(rate: Rate, paid_until_ns: int, now_ns: int) -> int:
+    """The TAT, at most one burst plus one interval ahead of now.
 
-    No smaller, either: a rate that goes to and fro would forgive at each turn what it lent at the last.
+    The cap bounds how long a new rate or a clock step backwards can keep the limit closed. It must not be lower: a
+    rate that is switched back and forth would forgive part of the debt at every switch.
     """
     burst_ns = max(rate.burst * rate.interval_ns, rate.burst_ms * NANO_PER_MS + rate.interval_ns)
     return min(paid_until_ns, now_ns + burst_ns)
 
 
 def available(rate: Rate, paid_until_ns: int, now_ms: int) -> int:
-    """How many may go now."""
+    """How many dispatches are allowed now."""
     if rate.is_closed:
         return 0
     now_ns = now_ms * NANO_PER_MS
-    owed = _owed_until(rate, paid_until_ns, now_ns)
-    return max(0, rate.burst + min(0, (now_ns - owed) // rate.interval_ns))
+    tat_ns = _capped_tat(rate, paid_until_ns, now_ns)
+    return max(0, rate.burst + min(0, (now_ns - tat_ns) // rate.interval_ns))
 
 
 def paid(rate: Rate, paid_until_ns: int, now_ms: int, count: int) -> int:
-    """Until when it is paid after `count` more; after none, how much of the debt still stands."""
+    """The TAT after `count` more dispatches; with none, the capped TAT."""
     if rate.is_closed:
         return paid_until_ns
     now_ns = now_ms * NANO_PER_MS
-    owed = _owed_until(rate, paid_until_ns, now_ns)
-    return max(owed, now_ns) + count * rate.interval_ns if count else owed
+    tat_ns = _capped_tat(rate, paid_until_ns, now_ns)
+    return max(tat_ns, now_ns) + count * rate.interval_ns if count else tat_ns
 
 
 def returned(rate: Rate, paid_until_ns: int, now_ms: int, payment: Payment) -> int:
-    """Until when it is paid once a dispatch that was never delivered is taken back.
+    """The TAT after the refund of a dispatch that was never delivered.
 
-    Its slot began at the earliest with its grant, behind those that were granted to the same poll before it. What
-    lies before now is not returned: a dispatch that followed it may have used that time. Payments of one poll are
-    returned from the last to the first, so that the slots before each are still in place.
+    Its interval began no earlier than its grant, behind the dispatches of the same grant before it. The part before
+    now is not refunded: a later dispatch may have used that time. Payments of one grant are refunded from the last to
+    the first, so that the intervals before each are still in place.
     """
     now_ns = now_ms * NANO_PER_MS
-    owed = paid_until_ns if rate.is_closed else _owed_until(rate, paid_until_ns, now_ns)
-    if rate.is_closed or owed <= now_ns:
+    tat_ns = paid_until_ns if rate.is_closed else _capped_tat(rate, paid_until_ns, now_ns)
+    if rate.is_closed or tat_ns <= now_ns:
         return paid_until_ns
     interval_ns = min(rate.interval_ns, payment.interval_ns)
     ends_ns = payment.at_ms * NANO_PER_MS + (payment.place + 1) * interval_ns
     left_ns = max(0, min(interval_ns, ends_ns - now_ns))
-    return max(now_ns, owed - left_ns)
+    return max(now_ns, tat_ns - left_ns)
 
 
 def open_at_ms(rate: Rate, paid_until_ns: int, now_ms: int) -> int | None:
-    """When the next one may go; None: not before the rate is changed."""
+    """When the next dispatch is allowed; None: not before the rate is changed."""
     if rate.is_closed:
         return None
-    owed = _owed_until(rate, paid_until_ns, now_ms * NANO_PER_MS)
-    opens_ns = owed - (rate.burst - 1) * rate.interval_ns
+    tat_ns = _capped_tat(rate, paid_until_ns, now_ms * NANO_PER_MS)
+    opens_ns = tat_ns - (rate.burst - 1) * rate.interval_ns
     return max(now_ms, -(-opens_ns // NANO_PER_MS))

@@ -1,10 +1,9 @@
-"""How much went in the last minute: in calendar minutes, or in a window that slides.
+"""Counts per minute, in calendar minutes or in a sliding window.
 
-What went is kept by the second, beside the row that it limits, so no restart and no second server starts from
-nothing. For calendar minutes one count of each is enough; it stands at the last second in which something went,
-and the minute before is kept as well, so that whoever changes to a sliding window is strict from the first moment.
-When the clock was set back, what went in its far future went just now: so it falls due a minute later, and not when
-that future comes.
+Counts are kept by the second in the row that they limit, so that a restart or another server does not start at zero.
+For calendar minutes one count per minute is enough, stored at its last second; the previous minute is kept as well, so
+that a change to a sliding window is exact at once. After a clock step backwards, counts that lie in the future are
+treated as counted now: they expire a minute later, not when that future comes.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ PER_MINUTE_MAX = 1_000_000_000
 
 
 class Window(StrEnum):
-    """`minute`: as many as allowed in every calendar minute, so up to twice that around its turn.
-    `sliding`: no sixty seconds, wherever they begin, hold more than allowed."""
+    """`minute`: the limit holds in every calendar minute, so up to twice the limit around the turn of a minute.
+    `sliding`: the limit holds in any sixty seconds."""
 
     MINUTE = "minute"
     SLIDING = "sliding"
 
 
 Counts = tuple[tuple[int, int], ...]
-"""(second, how much), oldest first."""
+"""(second, amount), oldest first."""
 
 NOTHING: Counts = ()
 
 
 def used(window: Window, counts: Counts, now_ms: int) -> int:
-    """How much counts against the limit now."""
+    """The amount that counts against the limit now."""
     if not counts:
         return 0
     return sum(amount for _, amount in _live(window, counts, now_ms))
@@ -43,7 +42,7 @@ def left(window: Window, most: int, counts: Counts, now_ms: int) -> int:
 
 
 def spent(window: Window, counts: Counts, now_ms: int, amount: int) -> Counts:
-    """The counts after so much more; what has left every window is forgotten."""
+    """The counts with `amount` added; expired counts are dropped."""
     second = now_ms // SECOND_MS
     if not counts:
         return ((second, amount),) if amount else counts
@@ -57,7 +56,7 @@ def spent(window: Window, counts: Counts, now_ms: int, amount: int) -> Counts:
 
 
 def _by_minute(seconds: dict[int, int]) -> dict[int, int]:
-    """One count for each calendar minute, at its last second."""
+    """One count for each calendar minute, at its last used second."""
     last = {_minute(second): second for second in sorted(seconds) if seconds[second]}
     return {
         second: sum(count for each, count in seconds.items() if _minute(each) == minute)
@@ -66,7 +65,7 @@ def _by_minute(seconds: dict[int, int]) -> dict[int, int]:
 
 
 def returned(window: Window, counts: Counts, at_ms: int, amount: int) -> Counts:
-    """The counts after what went at a moment turned out to be less; what has left the window changes nothing."""
+    """The counts with `amount` of what was counted at `at_ms` returned; expired counts are not affected."""
     second = at_ms // SECOND_MS
     after = []
     for each, count in counts:
@@ -85,21 +84,21 @@ def _minute(second: int) -> int:
 
 
 def is_ahead(counts: Counts, now_ms: int) -> bool:
-    """Whether something went in what is the far future now: the clock was set back."""
+    """Whether there are counts in the future: the clock stepped backwards."""
     return any(second * SECOND_MS > now_ms + MINUTE_MS for second, _ in counts)
 
 
 def _not_before(counts: Counts, now_ms: int) -> int:
-    """The time as far as these counts go: it does not run backwards for less than a minute.
+    """Now, or the newest count if that is less than a minute ahead.
 
-    Whoever waited for the row looked at the clock before it waited, and must not date back what others did.
+    An operation that waited for the row's lock read its clock before, and must not count before others.
     """
     newest_ms = max((second * SECOND_MS for second, _ in counts), default=0)
     return newest_ms if now_ms < newest_ms <= now_ms + MINUTE_MS else now_ms
 
 
 def opens_at_ms(window: Window, most: int, counts: Counts, now_ms: int, amount: int = 1) -> int | None:
-    """When so much more may go; None: never, for it is more than the limit allows at all."""
+    """When `amount` more is allowed; None: never, because it exceeds the limit."""
     if amount > most:
         return None
     now_ms = _not_before(counts, now_ms)
@@ -115,7 +114,7 @@ def opens_at_ms(window: Window, most: int, counts: Counts, now_ms: int, amount: 
 
 
 def _live(window: Window, counts: Counts, now_ms: int) -> Counts:
-    """What is not yet over."""
+    """The counts that have not expired."""
     now_ms = _not_before(counts, now_ms)
     latest = now_ms // SECOND_MS
     live: dict[int, int] = {}
@@ -126,7 +125,7 @@ def _live(window: Window, counts: Counts, now_ms: int) -> Counts:
 
 
 def _leaves_at_ms(window: Window, second: int) -> int:
-    """When a second stops to count: with the end of its calendar minute, or a whole minute after its own end."""
+    """When a count expires: at the end of its calendar minute, or a minute after its second."""
     if window is Window.MINUTE:
         return (_minute(second) + 1) * MINUTE_MS
     return (second + 1) * SECOND_MS + MINUTE_MS
@@ -137,7 +136,7 @@ def _ordered(seconds: dict[int, int]) -> Counts:
 
 
 def written(counts: Counts) -> str | None:
-    """As one text, for a row; None: nothing."""
+    """The stored text; None if there are no counts."""
     return " ".join(f"{second}:{count}" for second, count in counts) or None
 
 

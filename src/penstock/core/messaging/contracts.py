@@ -1,4 +1,4 @@
-"""What workers say a workflow type can be told: names of signals, queries and updates, and their arguments."""
+"""Message contracts of workflow types, as workers declare them: signals, queries, updates and their arguments."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _FITS: Mapping[str, tuple[type, ...]] = {
 
 
 class MessageContracts(Struct, frozen=True):
-    """The contracts of all workers that know a type; where one of them says nothing, everything is allowed."""
+    """The contracts of all workers of a type; if one of them declares none, everything is allowed."""
 
     of_workers: Sequence[Mapping[str, Any]]
-    unsaid: bool = False
-    """Whether a worker is there that knows the type and has no contract for it."""
+    undeclared: bool = False
+    """Whether a live worker of the type declares no contract."""
     of_absent: Sequence[Mapping[str, Any]] = ()
-    """Those of workers that were not heard of late: what they validate is not accepted without being asked."""
+    """Contracts of stale workers: updates that they validate still need validation."""
 
     def names(self, kind: str) -> frozenset[str] | None:
-        """What may be sent, or None when nobody has said so."""
+        """The names that may be sent; None: not declared."""
         listed = [each.get(_PLURAL[kind]) for each in self.of_workers]
-        if self.unsaid or not listed or any(not isinstance(each, list) for each in listed):
+        if self.undeclared or not listed or any(not isinstance(each, list) for each in listed):
             return None
         return frozenset(str(name) for each in listed for name in each or ())
 
     def validates(self, update: str) -> bool:
-        """Whether an update is to be approved by workflow code before it is accepted."""
+        """Whether workflow code validates an update before it is accepted."""
         said = [*self.of_workers, *self.of_absent]
         return any(update in (each.get("update_validators") or ()) for each in said)
 
     def problem(self, kind: str, name: str, arguments: object) -> str | None:
-        """What is wrong with arguments, unless they fit one of the contracts."""
+        """What is wrong with the arguments, unless they fit one of the contracts."""
         described = [
             entry.get("parameters")
             for each in self.of_workers
@@ -57,7 +57,7 @@ class MessageContracts(Struct, frozen=True):
 def of_type(
     workers: Sequence[WorkerRecord], workflow_type: str, absent: Sequence[WorkerRecord] = ()
 ) -> MessageContracts:
-    """What workers that are there say of a type, and what those said that are not."""
+    """The contracts that live workers declare for a type, and those of absent workers."""
     found = [contract for each in workers if (contract := _contract(each, workflow_type)) is not None]
     silent = [each for each in workers if _contract(each, workflow_type) is None]
     return MessageContracts(

@@ -1,10 +1,9 @@
-"""Messages that callers send to a workflow: numbered by stream, read by its code in that order.
+"""Message streams: messages that callers send to a workflow, numbered per stream and read in order.
 
 Positions belong to the workflow id, not to a run: a run that continues another reads on where that one stopped.
-The code is told of a message when it waits for its stream, and not before. So no other wait is disturbed; and
-replay, which takes a signal that came before a wait for one that came during it, never meets one there.
-A message that was read leaves its input to the history. Its id stays known until a thousand more messages of
-its stream were read, or until the run that read it is deleted; before that, nobody can send it twice.
+A message is delivered to the code only while it waits for that stream. So no other wait is affected, and replay never
+finds a message before the wait that consumes it. The input of a read message is kept only in the history. Its id is
+kept for deduplication until a thousand more messages of its stream were read, or until the run that read it is deleted.
 """
 
 from __future__ import annotations
@@ -16,32 +15,31 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core import payload_codec
-from penstock.core.history import waits
 from penstock.core.history.events import CODEC, MESSAGE_STREAM_SIGNAL, EventType
 from penstock.core.history.structural_limits import exceeded
 from penstock.core.model import Blob, NewEvent, Run, RunId
 
 REMEMBERED: Final = 1_000
-"""So many messages of a stream are known by their ids after they were read."""
+"""The number of read messages per stream whose ids are kept for deduplication."""
 STREAMS_MAX: Final = 100
 """Message streams of one workflow."""
 MESSAGE_SCHEMA: Final = "durable-workflow.v2.message-stream.message"
 CURSOR_SCHEMA: Final = "durable-workflow.v2.message-stream.cursor"
 _KEY: Final = "message-stream:"
-"""With this begin the keys of conditions that are met by the next message of a stream."""
+"""The prefix of conditions that are met by the next message of a stream."""
 
 
 class MessageStream(Struct, frozen=True):
-    """What is known of one stream: how far it was written, and how far the code has read it."""
+    """The write and read positions of one stream."""
 
     namespace: str
     workflow_id: str
     name: str
     run_id: RunId
-    """The run that is sent the messages now."""
+    """The run that receives the messages now."""
     last_position: int = 0
     delivered_position: int = 0
-    """How far its code was told of messages."""
+    """The position up to which messages were delivered to the code."""
     through_position: int = 0
 
     @property
@@ -55,23 +53,23 @@ class Message(Struct, frozen=True):
     stream: str
     position: int
     run_id: RunId
-    """The run that it was sent to last."""
+    """The run that it was last sent to."""
     message_id: str
     digest: str
     input: Blob | None
-    """None once it was read."""
+    """None after it was read."""
     at_ms: int
 
 
 class Cursor(Struct, frozen=True):
-    """How far the code of a workflow has read one of the streams that it is sent."""
+    """The read position that workflow code reports for one stream."""
 
     stream_name: str
     through_position: int
 
 
 def check_room(streams: Sequence[MessageStream], name: str, unread_max: int) -> None:
-    """One more message must find room: a run that continues as new takes all unread ones along.
+    """Check that another message fits; a run that continues as new takes all unread ones along.
 
     Raises `structural_limit_exceeded`.
     """
@@ -83,7 +81,7 @@ def check_room(streams: Sequence[MessageStream], name: str, unread_max: int) -> 
 
 
 def advanced(stream: MessageStream, cursors: Sequence[Cursor]) -> MessageStream:
-    """The stream as it is read now. What was read stays read, and nobody reads what was not written."""
+    """The stream with advanced read positions, which never go back or beyond the last message."""
     told = [each.through_position for each in cursors if each.stream_name == stream.name]
     through = min(max([stream.through_position, *told]), stream.last_position)
     return replace(
@@ -92,15 +90,15 @@ def advanced(stream: MessageStream, cursors: Sequence[Cursor]) -> MessageStream:
 
 
 def awaits_message(run: Run) -> str | None:
-    """The stream of which the code of a run awaits the next message."""
-    condition = waits.parse(run.waits).condition
+    """The stream whose next message the code awaits, if any."""
+    condition = run.waits.condition
     if condition is None or condition.fired or not (condition.key or "").startswith(_KEY):
         return None
     return (condition.key or "").removeprefix(_KEY).rpartition(":")[0]
 
 
 def delivery(message: Message) -> NewEvent:
-    """How a message reaches the code: as a signal of a name of its own."""
+    """The event that delivers a message: a signal with a reserved name."""
     assert message.input is not None, "a message that was read is not delivered again"
     said: dict[str, object] = {
         "schema": MESSAGE_SCHEMA,
@@ -114,7 +112,7 @@ def delivery(message: Message) -> NewEvent:
 
 
 def read_receipt(stream: MessageStream) -> NewEvent:
-    """How a run that continues another learns how far that one has read."""
+    """The event that tells a continuing run how far its predecessor has read."""
     said: dict[str, object] = {
         "schema": CURSOR_SCHEMA,
         "stream_name": stream.name,

@@ -1,7 +1,7 @@
-"""Streams that a run writes, item by item, for others to read; workflow code and callers add to them alike.
+"""Workflow streams: items that a run publishes for readers. Workflow code and callers may append.
 
-Whoever reads from an offset has left behind all that is before it. What nobody has left behind yet is pending:
-a writer may ask that it does not become too much.
+Reading from an offset acknowledges all items before it. Items that no reader has acknowledged are pending; a writer
+may bound their number.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from penstock.core.model import Blob, Json, RunId
 from penstock.errors import Conflict, Exhausted, Reason
 
 ITEMS_MAX: Final = 50_000
-"""Items of one stream."""
+"""Most items of one stream."""
 STREAMS_MAX: Final = 100
-"""Streams that one run writes."""
+"""Most streams of one run."""
 RETRY_AFTER_S: Final = 1
 
 
@@ -31,7 +31,7 @@ class StreamStatus(StrEnum):
 
 
 class StreamOrigin(StrEnum):
-    """Who added an item."""
+    """Who appended an item."""
 
     WORKFLOW = "workflow"
     CLIENT = "client"
@@ -44,7 +44,7 @@ class WorkflowStream(Struct, frozen=True):
     status: StreamStatus = StreamStatus.OPEN
     total_items: int = 0
     read_items: int = 0
-    """How many some reader has left behind."""
+    """Items acknowledged by a reader."""
     error_reason: str | None = None
     last_appended_at_ms: int | None = None
     closed_at_ms: int | None = None
@@ -76,7 +76,7 @@ class StreamItem(Struct, frozen=True):
     offset: int
     payload: Blob | None
     reference: str | None
-    """Where the payload lies, when it lies elsewhere."""
+    """The location of a payload that is stored elsewhere."""
     idempotency_key: str | None
     item_type: str | None
     content_type: str | None
@@ -90,7 +90,7 @@ class StreamItem(Struct, frozen=True):
 
 
 class StreamItemDraft(Struct, frozen=True):
-    """An item that somebody wants to add."""
+    """An item to append."""
 
     payload: Blob | None = None
     reference: str | None = None
@@ -100,7 +100,7 @@ class StreamItemDraft(Struct, frozen=True):
 
 
 class StreamAppend(Struct, frozen=True):
-    """Items to be added, and how many may be pending after that."""
+    """Items to append, and how many may be pending afterwards."""
 
     drafts: Sequence[StreamItemDraft]
     origin: StreamOrigin
@@ -114,12 +114,12 @@ class StreamAppend(Struct, frozen=True):
 
 class StreamClose(Struct, frozen=True):
     error_reason: str | None = None
-    """None: it ends as it should."""
+    """None: closed normally."""
     retention_s: int | None = None
 
 
 class StreamCommand(Struct, frozen=True):
-    """What workflow code does with one of its streams."""
+    """An operation of workflow code on one of its streams."""
 
     stream: str
     act: StreamAppend | StreamClose
@@ -128,15 +128,15 @@ class StreamCommand(Struct, frozen=True):
 class StreamAppended(Struct, frozen=True):
     stream: WorkflowStream
     items: tuple[StreamItem, ...]
-    """Those that are new."""
+    """The new items."""
     offsets: tuple[int, ...]
-    """Of all that were sent, in their order."""
+    """The offsets of all items in the request, in order."""
 
 
 def append(
     stream: WorkflowStream, wanted: StreamAppend, known: Mapping[str, int], now_ms: int
 ) -> StreamAppended:
-    """Add items, each of whose keys is not `known` by its offset. Items that are known change nothing.
+    """Append items; those whose idempotency key is in `known` (by offset) are skipped.
 
     Raises `workflow_stream_closed`, `workflow_stream_full` and `structural_limit_exceeded`.
     """
@@ -157,7 +157,7 @@ def append(
 
 
 def close(stream: WorkflowStream, wanted: StreamClose, now_ms: int) -> WorkflowStream:
-    """End a stream. One that has ended in the same way stays as it is.
+    """Close a stream; closing it again in the same way changes nothing.
 
     Raises `workflow_stream_closed`.
     """
@@ -176,20 +176,20 @@ def close(stream: WorkflowStream, wanted: StreamClose, now_ms: int) -> WorkflowS
 
 
 def closed_with_run(stream: WorkflowStream, closed_at_ms: int | None) -> WorkflowStream:
-    """The stream as a reader sees it: what a run left open when it closed is closed."""
+    """The stream as readers see it: a stream left open is closed with its run."""
     if closed_at_ms is None or stream.is_terminal:
         return stream
     return replace(stream, status=StreamStatus.CLOSED, closed_at_ms=closed_at_ms)
 
 
 def check_streams(count: int) -> None:
-    """Raises `structural_limit_exceeded` when a run would write too many streams."""
+    """Raise `structural_limit_exceeded` if a run would have too many streams."""
     if count > STREAMS_MAX:
         raise exceeded("workflow_stream_count", count, STREAMS_MAX)
 
 
 def parse_stream_command(said: Json) -> StreamCommand:
-    """What a command says, which was checked where it was parsed."""
+    """The stream operation of a command that was validated on the wire."""
     name, identity, ordinal = str(said["stream_name"]), said.get("command_identity"), said["command_ordinal"]
     if said["operation"] != "append":
         return StreamCommand(name, StreamClose(said.get("error_reason"), said.get("retention_seconds")))

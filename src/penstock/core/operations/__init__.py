@@ -1,0 +1,1 @@
+"""What operators read: limits with their usage, the journal, counts of runs."""

@@ -1,4 +1,4 @@
-"""The lines of the journal: what was granted under which limits, and what ended, for those who check us."""
+"""Lines of the journal: grants with the limits in force, and ends of leases. `core/verify` checks them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ENDS = {TaskState.CANCELLED: "cancelled", TaskState.READY: "returned", TaskStat
 
 
 def granted(queue: Queue, task: Task, scopes: Sequence[ScopeState], now_ms: int) -> Line:
-    """A lease, with every scope that counts it and the limits that it was granted under."""
+    """A granted lease, with every scope that counts it and the limits in force."""
     return {
         **_of(task, "granted", task.lease_token, now_ms),
         "namespace": task.namespace,
@@ -33,7 +33,7 @@ def granted(queue: Queue, task: Task, scopes: Sequence[ScopeState], now_ms: int)
 
 
 def started(queue: Queue, task: Task, scopes: Sequence[ScopeState], now_ms: int) -> Line:
-    """A lease that was handed out ahead of time has taken its permit."""
+    """A prefetched task was started under its permit."""
     line = _of(task, "started", task.lease_token, now_ms)
     return {**line, "expires_at_ms": task.lease_expires_at_ms, "scopes": _limits(queue, task, scopes)}
 
@@ -44,7 +44,7 @@ def renewed(task: Task, now_ms: int) -> Line:
 
 
 def ended(task: Task, now_ms: int) -> Line:
-    """A lease is over; `task` is as it goes on."""
+    """A lease has ended; `task` is its state afterwards."""
     how = _SAID.get(task.ended_how or "", task.ended_how) or _ENDS.get(task.state) or "lost"
     line = {**_of(task, "ended", task.ended_lease, now_ms), "how": how}
     if task.ended_refunded:
@@ -57,7 +57,7 @@ def _of(task: Task, event: str, lease: str | None, now_ms: int) -> dict[str, Any
 
 
 def _limits(queue: Queue, task: Task, scopes: Sequence[ScopeState]) -> list[Line]:
-    """Each scope with the limits in force, the line itself first."""
+    """Each scope with the limits in force, the queue itself first."""
     counted = {state.name for state in scopes}
     return [
         {

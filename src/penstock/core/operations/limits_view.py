@@ -1,4 +1,4 @@
-"""A limit as operators read it: what holds, what a configuration declares, what somebody set, how much is used."""
+"""Limits as operators see them: effective value, declared value, value set at run time, and usage."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ QUEUE_LIMIT_SETTINGS = (
     LimitSetting.GROUP,
     LimitSetting.PAUSED,
 )
-"""The settings of a line that are limits."""
+"""The settings of a queue that are limits."""
 WINDOW_SOURCE = "server.admission.dispatch_window"
 SCOPES_SOURCE = "server.admission.scopes"
 ANY_QUEUE = "*"
-"""Stands for every queue of which nothing of its own is said."""
+"""Every queue that has no entry of its own."""
 _COUNTING = (LimitSetting.LEASE_CAP, LimitSetting.DISPATCHES, LimitSetting.COST, LimitSetting.PAUSED)
-"""A scope counts as long as one of these is set or declared."""
+"""A scope has counters as long as one of these is set or declared."""
 
 
 class LimitPart(StrEnum):
-    """Which tasks a namespace, a group or the cluster limits: both kinds together, or one of them."""
+    """The tasks that a limit of a namespace, group or cluster covers: both kinds together, or one."""
 
     ALL = "all"
     WORKFLOW = "workflow_tasks"
@@ -59,7 +59,7 @@ class LimitPart(StrEnum):
 
 
 Parts = Mapping[LimitPart, str]
-"""The names of the scopes that something consists of."""
+"""Scope names by the tasks they cover."""
 
 
 def cluster_parts() -> Parts:
@@ -71,13 +71,13 @@ def namespace_parts(namespace: str) -> Parts:
 
 
 def group_parts(namespace: str, group: str) -> Parts:
-    """A group that namespaces share counts both kinds together, and nothing else."""
+    """The scopes of a group; one shared by all namespaces covers only both kinds together."""
     parts = [LimitPart.ALL] if namespace == EVERYWHERE else list(LimitPart)
     return {part: group_scope(namespace, group, part.kind) for part in parts}
 
 
 class LimitView(Struct, frozen=True):
-    """One limit in its layers: what somebody set beats what is declared."""
+    """One limit with its layers: a value set at run time takes precedence over the declared one."""
 
     setting_name: LimitSetting
     value: int | str | None
@@ -87,7 +87,7 @@ class LimitView(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """How much of a limit is used; None where nobody counts."""
+    """The usage of a limit; None where it is not counted."""
 
     most: int | None = None
     used: int | None = None
@@ -98,7 +98,7 @@ class Usage(Struct, frozen=True):
 
 
 class CoolDown(Struct, frozen=True):
-    """After a refusal upstream: closed until a moment, then opening step by step."""
+    """A cool-down: closed until a time, then opening step by step."""
 
     until_ms: int
     opens_fully_at_ms: int
@@ -106,7 +106,7 @@ class CoolDown(Struct, frozen=True):
 
 
 class LimitsView(Struct, frozen=True):
-    """The limits of one line or scope, with what they count and who holds it."""
+    """The limits of one queue or scope, with their usage and the leases that hold them."""
 
     scope: str
     version: int
@@ -114,7 +114,7 @@ class LimitsView(Struct, frozen=True):
     leases: Usage
     dispatches: Usage
     cost: Usage | None
-    """None: a line by itself has no such budget."""
+    """None: queues have no cost budget of their own."""
     cooling: CoolDown | None = None
     holders: Sequence[Task] = ()
     workflows: Mapping[RunId, str] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class LimitsView(Struct, frozen=True):
 
 
 class ScopeUse(Struct, frozen=True):
-    """A scope as one line goes by it: for another one something else may be declared."""
+    """A scope as it applies to one queue; other queues may have other declared limits."""
 
     rules: ScopeRules
     leases: Usage
@@ -147,7 +147,7 @@ def use(rules: ScopeRules, state: ScopeState | None, now_ms: int) -> ScopeUse:
 
 
 def queue_limits(admission: Admission, queue: Queue, running: int, now_ms: int) -> LimitsView:
-    """The limits of a line; `queue` goes by this admission."""
+    """The limits of a queue, which uses this version of the admission."""
     declaration, limits = admission.declaration, queue.limits
     said = {
         LimitSetting.LEASE_CAP: _says(declaration, LimitField.QUEUE_LEASES, queue),
@@ -177,7 +177,7 @@ def _says(declaration: Declaration, field_: LimitField, queue: Queue) -> Declare
 def scope_limits(
     admission: Admission, name: str, lines: Sequence[Queue], state: ScopeState | None, now_ms: int
 ) -> LimitsView:
-    """The limits of a scope; `lines` are those that may belong to it."""
+    """The limits of a scope; `lines` are the queues that may belong to it."""
     row = admission.row(name)
     policy = Policy() if row is None else row.policy
     live, said = policy.at(now_ms).settings, _said(admission.declaration, name, lines)
@@ -229,7 +229,7 @@ def _cooling(state: ScopeState, now_ms: int) -> CoolDown | None:
     return CoolDown(until_ms, until_ms + RAMP_S * 1_000, now_ms < until_ms)
 
 
-# What a configuration says of a scope
+# Declared limits of a scope
 
 
 def _word(name: str) -> str:
@@ -256,7 +256,7 @@ def _said(declaration: Declaration, name: str, lines: Sequence[Queue]) -> dict[L
 def _said_by_kind(
     declaration: Declaration, name: str, lines: Sequence[Queue]
 ) -> dict[LimitSetting, DeclaredValue]:
-    """What is declared for a namespace's tasks of one kind, or for those of a group."""
+    """Limits declared for one kind of task of a namespace or group."""
     word, _, rest = name.partition(":")
     namespace, *inside = rest.split("/")
     if not inside or inside[-1] not in KINDS:
@@ -283,13 +283,13 @@ def _said_by_kind(
 def _least(
     declaration: Declaration, namespace: str, kind: str, queues: Iterable[str]
 ) -> DeclaredValue | None:
-    """The lowest limit that one of a group's queues is to go by."""
+    """The lowest limit declared by a queue of the group."""
     found = [declared(declaration, LimitField.GROUP_DISPATCHES, namespace, queue, kind) for queue in queues]
     return min((each for each in found if each is not None), key=lambda each: int(each.value), default=None)
 
 
 class _Member(NamedTuple):
-    """A queue, or all of them, that a configuration puts into a group."""
+    """A queue, or all queues, that a configuration puts into a group."""
 
     queue: str
     group: str

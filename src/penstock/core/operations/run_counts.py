@@ -1,4 +1,4 @@
-"""What is counted by who keeps house: the runs of a namespace, and the rows of a run that was deleted."""
+"""Counts for operators: the runs of a namespace, and the deleted rows of a purged run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.core.model import RunStatus
 
 
 class OpenRuns(Struct, frozen=True):
-    """The open workflows of a namespace, or as many of them as were looked at."""
+    """The open runs of a namespace, up to the number examined."""
 
     by_status: Mapping[RunStatus, int]
     events: int = 0
@@ -25,7 +25,7 @@ class OpenRuns(Struct, frozen=True):
 
 
 class ClosedRuns(Struct, frozen=True):
-    """The runs of a namespace that were closed last, or as many of them as were looked at."""
+    """The latest closed runs of a namespace, up to the number examined."""
 
     by_status: Mapping[RunStatus, int]
     archived: int = 0
@@ -36,7 +36,7 @@ class ClosedRuns(Struct, frozen=True):
 
 
 class FailingType(Struct, frozen=True):
-    """Open runs of one type whose workflow task failed again and again."""
+    """Open runs of one workflow type with failing workflow tasks."""
 
     workflow_type: str
     failures_most: int
@@ -44,7 +44,7 @@ class FailingType(Struct, frozen=True):
 
 
 class PurgedRows(Struct, frozen=True):
-    """How many rows of a run that is gone were deleted."""
+    """The number of deleted rows of a purged run."""
 
     events: int = 0
     tasks: int = 0

@@ -1,4 +1,4 @@
-"""What waits in a line, by level and by key, with the shares that keys ask for and get."""
+"""The backlog of a queue by level and fairness key, with requested and actual shares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.core.timestamps import MINUTE_MS
 
 
 class LevelBacklog(Struct, frozen=True):
-    """The busy lanes of one level together."""
+    """Totals over the busy lanes of one level."""
 
     level: int
     count: int
@@ -21,7 +21,7 @@ class LevelBacklog(Struct, frozen=True):
     dispatched_before: int
     """In the calendar minute before."""
     oldest_ms: int | None = None
-    """Since when its oldest task waits."""
+    """When its oldest task was enqueued."""
 
 
 class LaneBacklog(Struct, frozen=True):
@@ -36,11 +36,11 @@ class LaneBacklog(Struct, frozen=True):
 class Backlog(Struct, frozen=True):
     levels: tuple[LevelBacklog, ...] = ()
     lanes: tuple[LaneBacklog, ...] = ()
-    """Those with the most tasks."""
+    """The lanes with the most tasks."""
 
 
 def last_minute(part: LevelBacklog | LaneBacklog, now_ms: int) -> float:
-    """Dispatches in the last sixty seconds: this calendar minute, and its share of the one before."""
+    """Dispatches in the last sixty seconds: this calendar minute, and a proportional part of the one before."""
     return part.dispatched + part.dispatched_before * (1 - now_ms % MINUTE_MS / MINUTE_MS)
 
 
@@ -49,6 +49,6 @@ def share_asked(lane: Lane, level: LevelBacklog) -> float:
 
 
 def share_got(part: LaneBacklog, level: LevelBacklog, now_ms: int) -> float | None:
-    """The lane's part of what its level gave in the last minute; None when it gave nothing."""
+    """The lane's share of its level's dispatches in the last minute; None if there were none."""
     total = last_minute(level, now_ms)
     return last_minute(part, now_ms) / total if total else None

@@ -1,4 +1,4 @@
-"""Which workers may take work: registration, queue, build and the operator's intent for the build."""
+"""Which workers may poll: by registration, queue, build and the operator's intent for the build."""
 
 from __future__ import annotations
 
@@ -11,32 +11,29 @@ from penstock.core.model import Activity, Cohort, WorkerRecord, WorkerStatus
 from penstock.errors import Conflict, NotFound, Reason
 
 BUILD_ID = "build_id"
-"""What an activity carries that only workers of one build may take, where that is not the build of its run."""
+"""The field of an activity that requires another build than its run's."""
 DRAINING = "draining"
 ACTIVE = "active"
 
 
 def build_of(activity: Activity) -> str | None:
-    """The build that an activity asks for itself."""
+    """The build that an activity requires itself."""
     found = json_text.read(activity.extra).get(BUILD_ID) if BUILD_ID in activity.extra else None
     return found if isinstance(found, str) else None
 
 
 def is_known_dead(worker: WorkerRecord) -> bool:
-    """Whether a sign of its death was recorded (`updated_at_ms`) and it was not heard since."""
+    """Whether its death was recorded (`updated_at_ms`) and no heartbeat came since."""
     return worker.status is WorkerStatus.STALE and worker.heartbeat_at_ms < worker.updated_at_ms
 
 
 def is_stale(worker: WorkerRecord, now_ms: int, stale_after_ms: int) -> bool:
-    """Whether a worker was not heard for longer than the window, or is known to be dead.
-
-    It keeps its leases until they end.
-    """
+    """Whether a worker sent no heartbeat within the window, or is known to be dead. Its leases stay until they end."""
     return is_known_dead(worker) or now_ms - worker.heartbeat_at_ms > stale_after_ms
 
 
 def status_now(worker: WorkerRecord, now_ms: int, stale_after_ms: int) -> WorkerStatus:
-    """The status as of now; one that was taken for dead and heard again is active."""
+    """The current status; a stale worker that sent a heartbeat again is active."""
     if is_stale(worker, now_ms, stale_after_ms):
         return WorkerStatus.STALE
     return WorkerStatus.ACTIVE if worker.status is WorkerStatus.STALE else worker.status
@@ -56,7 +53,7 @@ def check_may_poll(
     build_id: str | None,
     intents: Mapping[str, Cohort],
 ) -> WorkerRecord:
-    """The worker, if it may be given tasks of this queue; else the refusal that says what to do."""
+    """The worker, if it may poll this queue; else raises an error that says what to do."""
     if worker is None:
         raise NotFound(
             Reason.WORKER_NOT_REGISTERED,
@@ -113,7 +110,7 @@ _ORDER = ("active", "active_with_draining", "draining", "stale_only", "no_worker
 def cohort_views(
     workers: Sequence[WorkerRecord], cohorts: Sequence[Cohort], now_ms: int, stale_after_ms: int
 ) -> list[CohortView]:
-    """Every build that has workers or a recorded intent, the liveliest first."""
+    """Every build with workers or a recorded intent; the most active first."""
     intents = {cohort.build_id: cohort for cohort in cohorts}
     builds = {worker.build_id or "" for worker in workers} | set(intents)
     views = [

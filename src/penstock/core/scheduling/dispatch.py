@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -113,7 +114,7 @@ class BlockedLanes(Struct, frozen=True):
     any_held: bool = False
 
 
-class QueueSnapshot(Struct, frozen=True):
+class QueueSnapshot(Struct, frozen=True, dict=True):
     """What a claim may decide on, read under the queue's lock."""
 
     queue: Queue
@@ -132,6 +133,11 @@ class QueueSnapshot(Struct, frozen=True):
     blocked: BlockedLanes = BlockedLanes()
     scopes: Mapping[str, ScopeState] = field(default_factory=dict)
     """What the scopes of the line count, under their locks."""
+
+    @cached_property
+    def position(self) -> _Position:
+        """Where its lanes stand once new ones are placed: `decide`, `settle` and refunds start from it."""
+        return _Position.of(self)
 
 
 class Grants(Struct, frozen=True):
@@ -230,10 +236,10 @@ def _charged(
     }
 
 
-def queue_debt(queue: Queue, now_ms: int) -> int:
-    """What the queue owes at the rate of today, which may be less than at an old one; it must be kept to fall due."""
+def queue_debt(queue: Queue, now_ms: int, given: int = 0) -> int:
+    """What the queue owes at the rate of today, after it gave so many; it must be kept to fall due."""
     rate = queue.rules.queue_rate
-    return queue.paid_until_ns if rate is None else rates.paid(rate, queue.paid_until_ns, now_ms, 0)
+    return queue.paid_until_ns if rate is None else rates.paid(rate, queue.paid_until_ns, now_ms, given)
 
 
 def window_debt(queue: Queue, now_ms: int) -> Counts:
@@ -287,7 +293,7 @@ def decide(snapshot: QueueSnapshot, room: int, asked: int | None = None) -> Gran
     if isinstance(allowed, Hold):
         return allowed
     room = room if allowed is None else min(room, allowed)
-    position = _Position.of(snapshot)
+    position = snapshot.position
     planned = position.plan(room)
     if asked is not None and len(planned.order) >= asked:
         return Grants(planned, Hold(HoldReason.EMPTY))
@@ -297,20 +303,28 @@ def decide(snapshot: QueueSnapshot, room: int, asked: int | None = None) -> Gran
 
 def _hold(snapshot: QueueSnapshot, position: _Position, order: Sequence[LaneKey]) -> Hold:
     """Why those who get nothing wait once `order` is granted, and until when."""
-    queue, rate, now_ms = snapshot.queue, position.rules.queue_rate, snapshot.now_ms
-    if rate is not None:
-        queue = replace(queue, paid_until_ns=rates.paid(rate, queue.paid_until_ns, now_ms, len(order)))
+    return _closed_gate(snapshot, position.rules, len(order)) or _blocked_keys(snapshot, position, order)
+
+
+def _closed_gate(snapshot: QueueSnapshot, rules: Rules, given: int) -> Hold | None:
+    """The gate that is closed once so many are given."""
+    queue, now_ms = snapshot.queue, snapshot.now_ms
+    if rules.queue_rate is not None:
+        queue = replace(queue, paid_until_ns=queue_debt(queue, now_ms, given))
     if queue.limits.dispatches is not None:
-        queue = replace(queue, window=windowed(queue, len(order), now_ms))
-    scopes = _charged(queue, snapshot.scopes, len(order), 0, now_ms)
-    allowed = budget(queue, snapshot.running + len(order), now_ms, scopes)
-    if isinstance(allowed, Hold):
-        return allowed
+        queue = replace(queue, window=windowed(queue, given, now_ms))
+    scopes = _charged(queue, snapshot.scopes, given, 0, now_ms)
+    allowed = budget(queue, snapshot.running + given, now_ms, scopes)
+    return allowed if isinstance(allowed, Hold) else None
+
+
+def _blocked_keys(snapshot: QueueSnapshot, position: _Position, order: Sequence[LaneKey]) -> Hold:
+    """The limits of the keys that still have tasks; if no key does, nothing is left."""
     given, spent, next_open_ms = fairness.count_by_lane(order), _spent(order), snapshot.blocked.next_open_ms
-    opens = [] if next_open_ms is None or next_open_ms <= now_ms else [next_open_ms]
+    opens = [] if next_open_ms is None or next_open_ms <= snapshot.now_ms else [next_open_ms]
     held = snapshot.blocked.any_held
     for lane in position.lanes:
-        if lane.fits and lane.count > given.get(lane.lane_key, 0):
+        if lane.fits and lane.count > given.get((lane.level, lane.key), 0):
             standing = position.stands(lane, spent)
             held = held or standing.state is LaneState.BLOCKED
             opens += [] if standing.open_at_ms is None else [standing.open_at_ms]
@@ -349,41 +363,47 @@ def settle(
     `cost` is what the tasks are estimated to cost together; `decided` is the plan by which they were taken from the
     same snapshot, and need not be made again where as many were taken as it says.
     """
-    position = _Position.of(snapshot)
+    position = snapshot.position
     total = sum(taken.values())
     whole = decided if decided is not None and len(decided.order) == total else position.plan(total)
-    planned = whole if whole.counts() == taken else position.only(taken).plan(total)
+    planned = whole if fairness.count_by_lane(whole.order) == taken else position.only(taken).plan(total)
     spent = _spent(planned.order)
-    billed = {lane.lane_key: lane.tag for lane in planned.lanes}
-    before = {lane.lane_key: lane for lane in snapshot.lanes}
-    final: list[Lane] = []
-    for lane in position.lanes:
-        left = lane.count - taken.get(lane.lane_key, 0)
-        after = position.stands(replace(lane, tag=billed.get(lane.lane_key, lane.tag), count=left), spent)
-        if taken.get(lane.lane_key) or after != before[lane.lane_key]:
-            final.append(after)
     clocks = {clock.level: clock for clock in (*position.clocks, *planned.clocks)}
-    moved = [clock for clock in clocks.values() if clock not in snapshot.clocks]
-    queue, rate = snapshot.queue, position.rules.queue_rate
-    paid_until_ns = queue.paid_until_ns
-    if rate is not None:
-        paid_until_ns = rates.paid(rate, paid_until_ns, snapshot.now_ms, total)
+    queue, now_ms = snapshot.queue, snapshot.now_ms
     return Settled(
         planned.order,
-        tuple(final),
-        tuple(moved),
+        _changed_lanes(position, planned, taken, spent),
+        tuple([clock for clock in clocks.values() if clock not in snapshot.clocks]),
         spent,
         position.paid(spent),
-        paid_until_ns,
+        queue_debt(queue, now_ms, total),
         whole.aging_turn if total else queue.aging_turn,
-        windowed(queue, total, snapshot.now_ms),
-        tuple(_charged(queue, snapshot.scopes, total, cost, snapshot.now_ms).values()),
+        windowed(queue, total, now_ms),
+        tuple(_charged(queue, snapshot.scopes, total, cost, now_ms).values()) if queue.limits.scopes else (),
     )
+
+
+def _changed_lanes(
+    position: _Position, planned: LanePlan, taken: Mapping[LaneKey, int], spent: Mapping[str, int]
+) -> tuple[Lane, ...]:
+    """The lanes that were billed, placed, or put aside because their key may not go on."""
+    billed = {(lane.level, lane.key): lane.tag for lane in planned.lanes}
+    before = {(lane.level, lane.key): lane for lane in position.snapshot.lanes}
+    changed: list[Lane] = []
+    for lane in position.lanes:
+        lane_key = (lane.level, lane.key)
+        given = taken.get(lane_key, 0)
+        after = position.stands(
+            replace(lane, tag=billed.get(lane_key, lane.tag), count=lane.count - given), spent
+        )
+        if given or after != before[lane_key]:
+            changed.append(after)
+    return tuple(changed)
 
 
 def key_weights(snapshot: QueueSnapshot) -> Mapping[str, int]:
     """The weight of each key by which its limits are scaled; empty where keys have no limits."""
-    return _Position.of(snapshot).weights if snapshot.queue.rules.limits_keys else {}
+    return snapshot.position.weights if snapshot.queue.rules.limits_keys else {}
 
 
 def windowed(queue: Queue, count: int, now_ms: int) -> Counts:
@@ -421,7 +441,7 @@ class _Position(Struct, frozen=True):
         aging = rules.aging
         weights = _weights(lanes) if rules.limits_keys else {}
         bounds = PlanBounds(
-            left=_left(rules, weights, snapshot.keys, snapshot.now_ms),
+            left=_left(rules, weights, snapshot.keys, snapshot.now_ms) if weights else {},
             running=_running(snapshot.keys) if rules.counts_running and fair else None,
             starving=snapshot.starving if aging else (),
             aging_every=aging.every if aging else 0,
@@ -522,11 +542,15 @@ def _running(keys: Mapping[str, KeyState]) -> dict[str, int]:
 def _placed(snapshot: QueueSnapshot) -> tuple[list[Lane], list[VirtualClock]]:
     """Compute the tags of lanes that became busy or changed weight since the last claim."""
     clocks = {clock.level: clock for clock in snapshot.clocks}
-    awake = _awake(snapshot)
-    lanes = [lane for lane in awake if lane.state != LaneState.NEW]
-    for level in sorted({lane.level for lane in awake if lane.state == LaneState.NEW}):
-        fresh = [lane for lane in awake if lane.state == LaneState.NEW and lane.level == level]
-        placed, clocks[level] = fairness.assign_tags(fresh, clocks.get(level, VirtualClock(level)))
+    lanes: list[Lane] = []
+    fresh: dict[int, list[Lane]] = {}
+    for lane in _awake(snapshot):
+        if lane.state == LaneState.NEW:
+            fresh.setdefault(lane.level, []).append(lane)
+        else:
+            lanes.append(lane)
+    for level in sorted(fresh):
+        placed, clocks[level] = fairness.assign_tags(fresh[level], clocks.get(level) or VirtualClock(level))
         lanes += placed
     return lanes, [clocks[level] for level in sorted(clocks)]
 

@@ -1,8 +1,37 @@
-"""The order of keys inside a priority level: integer virtual time.
+"""Weighted fairness between the keys of a priority level: stride scheduling with a virtual clock.
 
-Keys are ordered, not tasks. Each (queue, level, key) has one tag; the smallest tag goes next and pays one
-stride, which is small for a heavy key and large for a light one. All numbers are integers, so that Python,
-SQLite and PostgreSQL agree to the last digit.
+Theory of operation
+-------------------
+Keys are ordered, not tasks. Each (queue, level, key) with waiting tasks is a *lane* with one *tag*. The lane with the
+smallest tag is served next and its tag advances by one *stride*, which is inversely proportional to its weight
+(stride scheduling: Waldspurger and Weihl, 1995). Inside a lane tasks go first in, first out.
+
+A level also has a *virtual clock*: the start tag of its latest dispatch, as in start-time fair queueing (Goyal, Vin and
+Cheng, 1996). It only serves lanes that become busy. They are tagged no earlier than the clock, so idle time earns no
+credit; and a tag that is still ahead of the clock is kept, so going idle forgives no debt.
+
+Invariant `fair-share`: for any two busy lanes i and j of a level, in any interval, |Si/wi - Sj/wj| <= 1/wi + 1/wj,
+where S counts dispatches and w is the weight.
+
+Details that matter:
+
+- Tags and strides are integers. Python, SQLite and PostgreSQL must compute the same order to the last digit, and a plan
+  for n dispatches must equal n plans for one.
+- Lanes that become busy together are spread over their first stride by multiples of the golden ratio (Fibonacci
+  hashing), so that a thousand new keys of one weight do not form a convoy. The first is tagged with the clock itself: a
+  single new key never waits behind a backlog.
+- A weight takes effect at dispatch: the remaining wait of the lane is rescaled. A lane whose weight changes all the
+  time keeps its position.
+- Where shares are measured in running tasks instead of dispatches, a *rank* precedes the tag: (2 * running + 1) *
+  stride, which is Webster's method of apportionment. Virtual time cannot express it, because the number of running
+  tasks also falls.
+- Levels are strict priorities, except that every n-th dispatch goes to a starving level (`Starving`): aging as a turn,
+  whose cost and longest wait follow by arithmetic.
+- Enqueueing never locks the queue: it raises the lane's count and marks the lane NEW; the next claim assigns its tag.
+
+Rejected: tags per task, assigned at enqueue (the backlog keeps the weights of that moment, and a change would rewrite
+it); deficit round robin (a lane's burst grows with its quantum, and the order depends on a cursor); lottery scheduling
+(shares hold only on average).
 """
 
 from __future__ import annotations
@@ -16,40 +45,39 @@ from msgspec.structs import replace
 
 SCALE = 1 << 36
 WEIGHT_MIN_MILLI = 1
-WEIGHT_MAX_MILLI = 1_000_000
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 ALL_LEVELS = (0, 9)
 TAGGED_AT_ONCE_MAX = 256
-"""Most lanes of a kind that one claim places."""
+"""Most lanes of one state that one claim tags."""
 REBASED_ABOVE = 1 << 61
-"""Beyond this virtual time starts again at nothing."""
+"""Above this a level's clock and tags are rebased to zero, so that they stay within 64 bits."""
 LaneKey = tuple[int, str]
-"""A lane by its level and key."""
+"""A lane's level and fairness key."""
 
 
 def stride(weight_milli: int) -> int:
-    """What one dispatch costs a key of this weight, in virtual time."""
+    """How far one dispatch advances the tag of a lane of this weight."""
     return (SCALE + weight_milli // 2) // weight_milli
 
 
 class LaneState(IntEnum):
-    """Where a busy lane stands."""
+    """Whether a claim may serve a busy lane. A hint about where to look: limits themselves are judged in the claim."""
 
     READY = 0
     NEW = 1
     """Became busy or changed weight since the last claim: its tag must be computed."""
     DIRTY = 2
-    """What it may do has changed since the last claim: its tag stands, the rest is looked at again."""
+    """A limit of its key changed since the last claim: the tag is valid, the limits must be evaluated again."""
     THROTTLED = 3
-    """Out of tokens until a moment."""
+    """Its key's rate is exhausted until `open_at_ms`."""
     BLOCKED = 4
-    """Its key is paused, closed, or runs as much as it may."""
+    """Its key is paused, closed, or at its lease cap; a change makes it DIRTY."""
 
 
 class VirtualClock(Struct, frozen=True):
-    """A level's virtual time, and how many keys were placed since it last moved."""
+    """A level's virtual time, and the number of lanes tagged since it last advanced."""
 
     level: int
     virtual: int = 0
@@ -57,7 +85,7 @@ class VirtualClock(Struct, frozen=True):
 
 
 class Lane(Struct, frozen=True):
-    """One key of one level with its waiting tasks, as the claim sees it."""
+    """One fairness key of one level with its waiting tasks, as a claim sees it."""
 
     level: int
     key: str
@@ -65,21 +93,21 @@ class Lane(Struct, frozen=True):
     weight_milli: int
     """The weight that `tag` was computed with."""
     wanted_milli: int
-    """The weight that the latest task carried."""
+    """The weight that the latest task carries."""
     count: int
     state: int = LaneState.READY
     override_milli: int | None = None
-    """The weight that the operator set for the key; it beats what tasks carry."""
+    """The weight that an operator set for the key; it takes precedence over the weights of tasks."""
     rank: int = 0
-    """Goes before the tag where shares are measured in what runs; else 0 for all."""
+    """Precedes the tag where shares are measured in running tasks; else 0."""
     open_at_ms: int | None = None
-    """When a waiting lane may go on."""
+    """Of a throttled lane: when its key's rate allows the next dispatch."""
     base: int | None = None
-    """The level's virtual time when the lane became busy, as far as was known then; None: now."""
+    """The level's virtual time when the lane became busy, if it was known then; None: now."""
     fits: int = 1
-    """0: holds no task that the asker can run, so it is stepped over."""
+    """0: has no task for the polling workers, and is skipped."""
     held_at: int | None = None
-    """The running limit that holds it, if that is what does."""
+    """Of a blocked lane: the lease cap that blocks it, if one does."""
 
     @property
     def lane_key(self) -> LaneKey:
@@ -87,19 +115,17 @@ class Lane(Struct, frozen=True):
 
     @property
     def effective_milli(self) -> int:
-        """The weight in force now; differs from `weight_milli` until the lane is placed again."""
+        """The weight in force; differs from `weight_milli` until the lane is tagged again."""
         return self.wanted_milli if self.override_milli is None else self.override_milli
 
 
 def assign_tags(lanes: Sequence[Lane], clock: VirtualClock) -> tuple[list[Lane], VirtualClock]:
-    """Give each newly busy or re-weighted lane its tag.
+    """Tag each lane that became busy or changed its weight.
 
-    Idle time earns nothing and no debt is forgiven. Newcomers of one instant are spread over their first
-    stride by the golden ratio; the first of them goes next, so a lone newcomer never waits for a backlog.
-    The stride counts from when the lane became busy: when more came at once than one claim places, those
-    placed later have their first turn before those placed earlier have their second.
-    A lane that has a wait left keeps its place, scaled where its weight changed: were it spread anew each
-    time, a weight that flutters would push it back for ever.
+    New lanes are spread over their first stride by the golden ratio. The stride counts from when the lane became busy:
+    if more lanes came at once than one claim tags, those tagged later get their first turn before those tagged earlier
+    get their second. A lane whose tag is ahead of the clock keeps its remaining wait, rescaled to its weight; spreading
+    it again would push back a lane whose weight keeps changing.
     """
     placed: list[Lane] = []
     for lane in sorted(lanes, key=lambda each: each.key):
@@ -116,21 +142,21 @@ def assign_tags(lanes: Sequence[Lane], clock: VirtualClock) -> tuple[list[Lane],
 
 
 def _reweighted(lane: Lane, virtual: int) -> int:
-    """Scale the wait that is left; service already given is not billed again."""
+    """The tag with the remaining wait rescaled to the new weight; past service is not billed again."""
     return virtual + (lane.tag - virtual) * stride(lane.effective_milli) // stride(lane.weight_milli)
 
 
 def refund_tag(lane: Lane, paid: int) -> Lane:
-    """The lane after a dispatch that it paid for was not delivered.
+    """The lane after a dispatch that it was billed for was not delivered.
 
-    No more than a stride of its weight now: the wait that is left is scaled when a weight changes. A tag that lies
-    behind virtual time afterwards saves up nothing, for a dispatch starts at virtual time or later.
+    Refunds at most one stride of its present weight, because the remaining wait is rescaled when the weight changes. A
+    tag that falls behind the virtual clock earns no credit: a dispatch starts at the clock or later.
     """
     return replace(lane, tag=lane.tag - min(paid, stride(lane.weight_milli)))
 
 
 class Starving(Struct, frozen=True):
-    """A level with tasks that have waited too long: since when the oldest, and how many there are."""
+    """A level with tasks that have waited longer than the aging limit."""
 
     level: int
     oldest_ms: int
@@ -138,16 +164,17 @@ class Starving(Struct, frozen=True):
 
 
 class PlanBounds(Struct, frozen=True):
-    """What the plan must keep to beside the order."""
+    """Limits of a plan besides the fair order."""
 
     left: Mapping[str, int] = field(default_factory=dict)
-    """How many more each key may be given now; a key that is not named, any number."""
+    """How many more dispatches each key may get; keys that are missing are not limited."""
     running: Mapping[str, int] | None = None
-    """What each key runs, where shares are measured in that."""
+    """Running tasks by key, where shares are measured in them."""
     starving: Sequence[Starving] = ()
     aging_every: int = 0
+    """Every how many dispatches a starving level has its turn; 0: never."""
     aging_turn: int = 0
-    """Dispatches since a starving level had its turn."""
+    """Dispatches since a starving level last had its turn."""
 
 
 UNBOUNDED = PlanBounds()
@@ -158,7 +185,7 @@ class LanePlan(Struct, frozen=True):
 
     order: tuple[LaneKey, ...]
     lanes: tuple[Lane, ...]
-    """Those that were billed."""
+    """The lanes that were billed."""
     clocks: tuple[VirtualClock, ...]
     aging_turn: int = 0
 
@@ -167,7 +194,7 @@ class LanePlan(Struct, frozen=True):
 
 
 def count_by_lane(order: Sequence[LaneKey]) -> dict[LaneKey, int]:
-    """How many tasks each lane gives, in order of first service."""
+    """The number of dispatches of each lane, in order of first service."""
     taken: dict[LaneKey, int] = {}
     for lane_key in order:
         taken[lane_key] = taken.get(lane_key, 0) + 1
@@ -177,11 +204,10 @@ def count_by_lane(order: Sequence[LaneKey]) -> dict[LaneKey, int]:
 def plan(
     lanes: Sequence[Lane], clocks: Sequence[VirtualClock], room: int, bounds: PlanBounds = UNBOUNDED
 ) -> LanePlan:
-    """Choose up to `room` dispatches: lower levels first, inside a level the least tag, ties by key.
+    """Choose up to `room` dispatches: lower levels first, inside a level the smallest tag, ties by key.
 
-    Invariant `fair-share`: a lane's dispatches carry tags at least one stride apart and virtual time never
-    falls back, so for any two busy lanes i and j of a level |Si/wi - Sj/wj| <= 1/wi + 1/wj in any interval.
-    Only the `room` least lanes of a level can be touched, and a plan for n equals n plans for one.
+    Keeps `fair-share`: a lane's dispatches have tags at least one stride apart, and the clock never goes back. Only the
+    `room` first lanes of a level can be served, and a plan for n equals n plans for one.
     """
     planner = _Planner(lanes, clocks, bounds)
     order: list[LaneKey] = []
@@ -191,13 +217,13 @@ def plan(
 
 
 _Entry = tuple[int, int, str, int]
-"""Rank, tag, key and the lane's place in the list."""
+"""Rank, tag, key and the index of the lane."""
 
 
 class _Planner:
-    """One heap of lanes for each level, and what has been spent so far.
+    """A heap of lanes for each level, and the limits that are left.
 
-    What billing changes of lanes and clocks is kept in numbers beside them, for it changes with every dispatch.
+    Tags, counts and clocks change with every dispatch, so they are kept in lists of integers beside the frozen lanes.
     """
 
     def __init__(self, lanes: Sequence[Lane], clocks: Sequence[VirtualClock], bounds: PlanBounds) -> None:
@@ -221,7 +247,7 @@ class _Planner:
         self._levels = sorted(self._heaps)
 
     def next(self) -> LaneKey | None:
-        """Bill the lane that goes next; None when no lane may go."""
+        """Bill the lane that is served next; None if no lane may be served."""
         while self._levels and not self._may_go(self._levels[0]):
             self._levels.pop(0)
         if not self._levels:
@@ -229,7 +255,7 @@ class _Planner:
         return self._bill(self._heaps[self._level_of_next()])
 
     def _level_of_next(self) -> int:
-        """The lowest level; or, each n-th time, the starving one below it that has waited longest."""
+        """The lowest level; or, every n-th time, the starving level behind it that has waited longest."""
         natural = self._levels[0]
         if not self._every:
             return natural
@@ -244,13 +270,13 @@ class _Planner:
         return level
 
     def _feed(self, level: int) -> None:
-        """One task less has waited too long, if any of this level has."""
+        """Count one starving task of a level as served."""
         starving = self._starving.pop(level, None)
         if starving is not None and starving.count > 1:
             self._starving[level] = replace(starving, count=starving.count - 1)
 
     def _may_go(self, level: int) -> bool:
-        """Bring the lane that goes next to the top of its heap; lanes whose key may not go are dropped."""
+        """Bring the next lane of a level to the top of its heap, dropping lanes whose key has reached its limit."""
         heap = self._heaps.get(level)
         while heap:
             entry = heap[0]
@@ -273,7 +299,7 @@ class _Planner:
         return 0 if self._running is None else rank(self._running.get(lane.key, 0), lane.weight_milli)
 
     def _bill(self, heap: list[_Entry]) -> LaneKey:
-        """Have the lane at the top pay for one dispatch."""
+        """Bill the lane at the top for one dispatch."""
         index = heap[0][3]
         lane = self._lanes[index]
         level, key = lane.level, lane.key
@@ -304,14 +330,14 @@ class _Planner:
         return replace(self._lanes[index], tag=self._tags[index], count=self._counts[index])
 
     def _clock(self, level: int) -> VirtualClock:
-        """The clock of a level; one that moved counts anew whom it has placed since."""
+        """The clock of a level; advancing it resets the number of lanes tagged."""
         clock = self._clocks.get(level) or VirtualClock(level)
         virtual = self._virtual[level]
         return clock if virtual == clock.virtual else VirtualClock(level, virtual, 0)
 
 
 class Arrival(Struct, frozen=True):
-    """A task in the order in which tasks came."""
+    """A ready task in order of arrival."""
 
     level: int
     seq: int
@@ -319,7 +345,7 @@ class Arrival(Struct, frozen=True):
 
 
 def plan_arrivals(arrivals: Sequence[Arrival], room: int, bounds: PlanBounds = UNBOUNDED) -> LanePlan:
-    """As `plan`, where keys have no shares: lower levels first, inside a level who came first."""
+    """Like `plan`, without shares: lower levels first, inside a level in order of arrival."""
     weight_milli = 1_000
     each_alone = [Lane(each.level, each.key, each.seq, weight_milli, weight_milli, 1) for each in arrivals]
     planned = plan(each_alone, (), room, replace(bounds, running=None))
@@ -327,5 +353,5 @@ def plan_arrivals(arrivals: Sequence[Arrival], room: int, bounds: PlanBounds = U
 
 
 def rank(running: int, weight_milli: int) -> int:
-    """Where a key stands by what it runs: the next seat goes to the least, as Webster divides seats."""
+    """The rank of a key by its running tasks (Webster's method): the smallest is served next."""
     return (2 * running + 1) * stride(weight_milli)

@@ -1,7 +1,30 @@
-"""Every gate that a dispatch must pass besides the turn of its key: pauses, leases, rates, budgets.
+"""Gates: every limit a dispatch must pass besides the turn of its fairness key.
 
-A gate says how many more may go through it now. Dispatch takes the least; the status of a queue and the answer
-to "why does it wait" list them all: one function, so that they never disagree.
+Theory of operation
+-------------------
+A *gate* is one limit as it stands now: how many more dispatches it allows (`left`), its limit and usage, and when time
+alone opens it. `gates` lists all gates of a queue: pauses, the cool-down of budget groups, caps on active leases, the
+rate, dispatches per minute, cost per minute; first the queue's own, then those of its scopes (namespace, budget
+groups, cluster). Three callers use that one list, so that they cannot disagree: a claim takes the smallest `left`, the
+status of a queue shows every gate, and "why" explains the closed ones.
+
+The list is computed from rows that are locked by the transaction which grants: the queue's row and, by ascending id,
+the rows of its scopes. A scope counts leases with two counters that only grow: `granted`, written by claims under the
+lock, and `ended`, written where leases end without taking it. The difference can be too large for a moment, never too
+small.
+
+- Caps (leases) are levels: they are freed when a lease ends.
+- Budgets (dispatches, cost) are flows: they are spent on grant and refilled by time (`windows.py`, `rates.py`).
+- Cost is reserved by estimate on grant and settled with the real cost when the task ends (`corrected`).
+- Cool-down: after a refusal by a downstream service a budget group is closed until the time that the service named,
+  then opens exponentially (1, 3, 7, ... dispatches in its first seconds) for `RAMP_S`, so that the queues that share
+  it do not send a burst into a service that has just recovered.
+
+Invariants `cap-never-exceeded` and `budget-never-overspent`: both hold at every commit, for any number of servers.
+
+Rejected: counting leased rows of all queues on each claim (exact only if all of them are locked), one counter that
+goes up and down (every completion waits for the row that claims lock), and locks with a time to live in a cache (two
+holders after a pause).
 """
 
 from __future__ import annotations
@@ -15,13 +38,12 @@ from msgspec.structs import replace
 
 from penstock.core.limits import rates, windows
 from penstock.core.limits.admission import QueueLimits, ScopeRules, queue_scope
-from penstock.core.limits.policies import LEASE_CAP_MAX, LimitSetting, SettingValue
 from penstock.core.limits.rate_reports import RateSource
 from penstock.core.limits.windows import NOTHING, Counts
 from penstock.core.model import Queue
 
 RAMP_S = 10
-"""How long a budget group takes to open fully after a refusal upstream."""
+"""How long a budget group takes to open fully after a cool-down."""
 COOL_DOWN_MAX_MS = 24 * 3_600_000
 
 
@@ -35,7 +57,7 @@ class GateKind(StrEnum):
 
 
 class Gate(Struct, frozen=True):
-    """One limit as it stands: how much of it is used, how many more may go, and when it may open."""
+    """One limit as it stands now."""
 
     kind: GateKind
     scope: str
@@ -43,10 +65,10 @@ class Gate(Struct, frozen=True):
     most: int | None = None
     used: int | None = None
     opens_at_ms: int | None = None
-    """When time alone opens it; None: when something else changes."""
+    """When time alone opens it; None: only a change does."""
     rate_micro: int | None = None
     rate_source: RateSource = RateSource.NONE
-    """How many go through a gate of a rate in a million seconds, and who says so."""
+    """Of a rate: dispatches per million seconds, and where the value comes from."""
 
     @property
     def is_closed(self) -> bool:
@@ -54,7 +76,7 @@ class Gate(Struct, frozen=True):
 
 
 class ScopeState(Struct, frozen=True):
-    """What a scope counts, read under its lock: leases by what was granted and what has ended since."""
+    """The counters of a scope, read under its lock."""
 
     scope_id: int
     name: str
@@ -64,7 +86,7 @@ class ScopeState(Struct, frozen=True):
     costs: Counts = NOTHING
     cool_until_ms: int | None = None
     cool_given: int = 0
-    """How many went since the group began to open again."""
+    """Dispatches since the group began to open again."""
 
     @property
     def running(self) -> int:
@@ -74,13 +96,14 @@ class ScopeState(Struct, frozen=True):
 def gates(
     queue: Queue, running: int, states: Mapping[str, ScopeState], now_ms: int, cost: int = 0
 ) -> list[Gate]:
-    """All gates of a line, in the order in which they are named when several are closed.
+    """All gates of a queue, in the order in which closed ones are reported.
 
-    Invariant `cap-never-exceeded`: leases are counted under the locks of the queue and of its scopes, in the
-    transaction that adds to them, so at every commit no more run than each limit allows. `cost` is the estimate
-    of the task that would go next; a task that costs more than a whole budget goes when the budget is untouched.
+    `cost` is the estimate of the task that would go next; a task that costs more than a whole budget is dispatched
+    when the budget is unused.
     """
     limits = queue.limits
+    if not limits.scopes:
+        return own_gates(queue, running, now_ms)
     scopes = [(each, states.get(each.name) or ScopeState(0, each.name)) for each in _outwards(limits.scopes)]
     return [
         *_paused(queue, scopes),
@@ -93,7 +116,7 @@ def gates(
 
 
 def own_gates(queue: Queue, running: int, now_ms: int) -> list[Gate]:
-    """The gates of the line itself, which need no other row than its own."""
+    """The queue's own gates, which need no row but the queue's."""
     return [
         *_paused(queue, ()),
         *_leases(queue, running, ()),
@@ -162,7 +185,7 @@ def _dispatches(queue: Queue, limits: QueueLimits, scopes: _Scopes, now_ms: int)
 
 @dataclass(slots=True)
 class CostBudget:
-    """How much of a scope's cost is used while tasks are taken one after the other."""
+    """A scope's cost budget while the tasks of one claim are taken one after the other."""
 
     most: int
     used: int
@@ -181,7 +204,7 @@ def cost_budgets(queue: Queue, states: Mapping[str, ScopeState], now_ms: int) ->
 
 
 def _asked(cost: int, most: int) -> int:
-    """A task that costs more than a whole budget asks for all of it, and one that costs nothing for a place."""
+    """The amount a task needs: at least 1, and at most the whole budget."""
     return max(1, min(cost, most))
 
 
@@ -211,7 +234,7 @@ def _window(
 
 
 def _outwards(scopes: Sequence[ScopeRules]) -> Sequence[ScopeRules]:
-    """The namespace, then its groups, then the cluster: the order in which full ones are named."""
+    """The namespace, then its groups, then the cluster: the order in which closed gates are reported."""
     return sorted(scopes, key=lambda each: _FROM_INSIDE[each.name[0]]) if len(scopes) > 1 else scopes
 
 
@@ -224,7 +247,7 @@ def _own(queue: Queue) -> str:
 
 
 def charged(rules: ScopeRules, state: ScopeState, count: int, cost: int, now_ms: int) -> ScopeState:
-    """What a scope counts after so many were given that cost so much together."""
+    """The counters of a scope after a grant of `count` tasks with a total estimated `cost`."""
     return ScopeState(
         state.scope_id,
         state.name,
@@ -246,27 +269,12 @@ def _is_open(state: ScopeState, now_ms: int) -> bool:
 
 
 def cooled(until_ms: int | None, now_ms: int, retry_after_ms: int) -> int:
-    """Until when a group is closed after one more refusal upstream: the later one holds."""
+    """Until when a group is closed after another refusal downstream: the later of the two times."""
     return max(until_ms or 0, now_ms + min(retry_after_ms, COOL_DOWN_MAX_MS))
 
 
-def unpermitted(queue: Queue) -> Queue:
-    """The line as it looks to those who take tasks ahead of time: pauses hold them, limits wait for the start.
-
-    What its keys run is counted where it was counted before: a key's limit looks at what is handed out.
-    """
-    scopes = tuple(ScopeRules(each.name, paused=True) for each in queue.limits.scopes if each.paused)
-    limits = replace(queue.limits, leases=None, dispatches=None, scopes=scopes)
-    settings: dict[LimitSetting, SettingValue] = {
-        setting_name: replace(each, value=LEASE_CAP_MAX) if setting_name is LimitSetting.LEASE_CAP else each
-        for setting_name, each in queue.policy.settings.items()
-        if setting_name is not LimitSetting.DISPATCHES
-    }
-    return replace(queue, limits=limits, policy=replace(queue.policy, settings=settings))
-
-
 def due(rules: ScopeRules, state: ScopeState, now_ms: int) -> ScopeState:
-    """The same, with what went in the future of a clock that was set back: it must be kept to fall due."""
+    """The counters, with entries from after a clock step backwards moved to now, so that they expire."""
     if not windows.is_ahead(state.window, now_ms) and not windows.is_ahead(state.costs, now_ms):
         return state
     return charged(rules, state, 0, 0, now_ms)
@@ -275,7 +283,10 @@ def due(rules: ScopeRules, state: ScopeState, now_ms: int) -> ScopeState:
 def corrected(
     rules: ScopeRules, state: ScopeState, settlements: Sequence[tuple[int, int]], now_ms: int
 ) -> ScopeState:
-    """What a scope counts after tasks cost more or less than estimated: less is given back where it was counted."""
+    """The counters after tasks cost more or less than estimated.
+
+    A lower cost is returned to the window in which the estimate was counted; a higher one is counted now.
+    """
     costs = state.costs
     for at_ms, amount in settlements:
         if amount < 0:
@@ -286,5 +297,5 @@ def corrected(
 
 
 def counted_by(scopes: Sequence[ScopeState]) -> str:
-    """How a task says which scopes count its lease."""
+    """The stored list of the scopes that count a lease (`Task.scopes`)."""
     return f" {' '.join(str(state.scope_id) for state in scopes)} " if scopes else ""

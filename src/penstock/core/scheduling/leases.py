@@ -1,5 +1,6 @@
-"""The right of one worker to one task until a moment: grant, renew, end, and who may still report.
+"""Leases: grant, renewal, end, and who may report.
 
+A lease gives one worker the exclusive right to a task until it expires; its token fences late reports.
 `late-answers-change-nothing`: a report is accepted only from the holder of the live lease.
 """
 
@@ -14,15 +15,15 @@ from penstock.core.timestamps import iso, iso_or_none
 from penstock.errors import Conflict, LeaseLost, NotFound, Reason
 
 HANDED_BACK = "handed_back"
-"""How a lease ended whose task was not done: it waits again, and no attempt is charged."""
+"""End of a lease whose task was handed back: it is requeued, and no attempt is charged."""
 
 
 UNDELIVERED = "undelivered"
-"""How a lease ended that never reached its worker: its task waits again, and all that it was charged is refunded."""
+"""End of a lease that never reached its worker: the task is requeued and its charges are refunded."""
 
 
 class Report(Struct, frozen=True):
-    """Who reports on which lease, and what the report amounts to."""
+    """The lease that a report is about, and a digest of the report."""
 
     owner: str
     token: str
@@ -62,30 +63,30 @@ def grant(
 
 
 def renew(task: Task, now_ms: int, lease_ms: int) -> Task:
-    """A lease only ever grows, whichever heartbeat arrives last."""
+    """A renewal never shortens a lease, whatever the order of heartbeats."""
     assert task.lease_expires_at_ms is not None
     return replace(task, lease_expires_at_ms=max(task.lease_expires_at_ms, now_ms + lease_ms))
 
 
 def lease_ends_after_ms(expires_at_ms: int, looked_at_ms: int, looked_after_ms: int) -> int:
-    """How long after the arrival of a request the lease in its answer ends.
+    """How long after the arrival of a request the lease in its response ends.
 
-    A worker that counts this from the moment at which it sent the request never outlives the lease, however late the
-    answer comes and whatever its clock says: only durations are added.
+    A worker that counts this from the time at which it sent the request never outlives the lease, however late the
+    response comes and whatever its clock shows: only durations are added.
 
     Args:
         expires_at_ms: when the lease ends, by the clock of the store.
         looked_at_ms: the time of the transaction that granted, redelivered or renewed it, by the same clock.
-        looked_after_ms: from the arrival of the request to the begin of that transaction, by a monotonic clock that
-            was read before the transaction read its time.
+        looked_after_ms: from the arrival of the request to the beginning of that transaction, by a monotonic clock
+            that was read before the transaction read its time.
     """
     return max(0, looked_after_ms + expires_at_ms - looked_at_ms)
 
 
 def newest_details(before: str | None, told: str | None, *, same_attempt: bool = True) -> str | None:
-    """What is known of the progress after a heartbeat: what it tells, unless a later one was heard before it.
+    """The progress details after a heartbeat: its own, unless a later heartbeat arrived before it.
 
-    One that tells nothing changes nothing, also if an attempt before this one told it. Each attempt counts anew.
+    A heartbeat without details changes nothing. Each attempt has its own sequence.
     """
     if told is None:
         return before
@@ -103,7 +104,7 @@ def _sequence(details: str | None) -> int | None:
 def freed(
     task: Task, state: TaskState, *, available_at_ms: int, error: str | None = None, how: str | None = None
 ) -> Task:
-    """End the lease; the task goes on in another state. `how` is told in the journal."""
+    """The task after its lease ended without a report; `how` goes to the journal."""
     return replace(
         task,
         state=state,
@@ -121,9 +122,9 @@ def freed(
 def answered(
     task: Task, report: Report, state: TaskState, outcome: str, available_at_ms: int, cost: int | None = None
 ) -> Task:
-    """End the lease by a report that counts; the same report sent again will get the same answer.
+    """The task after its lease ended by an accepted report; a repetition of the report gets the same response.
 
-    `cost` is what the task did cost, if that is told.
+    `cost` is the real cost, if it was reported.
     """
     return replace(
         freed(task, state, available_at_ms=available_at_ms, how=outcome),
@@ -140,7 +141,7 @@ def is_answered(task: Task, report: Report) -> bool:
 
 
 def repeated(task: Task, report: Report) -> str | None:
-    """The outcome of a report that was accepted before, when this is the same one once more."""
+    """The outcome of the accepted report, if this is a repetition of it."""
     if not is_answered(task, report):
         return None
     if task.done_digest != report.digest:
@@ -155,7 +156,7 @@ def repeated(task: Task, report: Report) -> str | None:
 def check_workflow_report(
     task: Task | None, run: Run | None, namespace: str, report: Report, now_ms: int
 ) -> Task:
-    """The task, if the reporter holds its live lease; else the refusal that says why not."""
+    """The task, if the reporter holds its live lease; else raises an error that says why not."""
     if task is None or run is None or task.namespace != namespace or task.kind is not TaskKind.WORKFLOW:
         raise NotFound(Reason.TASK_NOT_FOUND, "There is no such task in this namespace.")
     if not run.is_open:
@@ -181,7 +182,7 @@ def check_workflow_report(
 
 
 def is_overdue(run: Run, now_ms: int) -> bool:
-    """Whether the execution or run timeout of a run has passed, also while that is not recorded yet."""
+    """Whether the execution or run timeout has passed, even if that is not recorded yet."""
     return run.deadline_at_ms is not None and run.deadline_at_ms <= now_ms
 
 
@@ -198,7 +199,7 @@ def lease_expired(task: Task) -> LeaseLost:
     assert task.lease_expires_at_ms is not None
     return LeaseLost(
         Reason.LEASE_EXPIRED,
-        "The lease has expired, so nothing was recorded. The task is given to another poll, or has failed if its "
+        "The lease has expired, so nothing was recorded. The task is redelivered, or has failed if its "
         "retry policy or its timeouts allow no further attempt.",
         task_status=task.state.value,
         lease_owner=task.lease_owner,
@@ -207,9 +208,7 @@ def lease_expired(task: Task) -> LeaseLost:
 
 
 def _not_leased(task: Task) -> LeaseLost:
-    return LeaseLost(
-        Reason.TASK_NOT_LEASED, "The task is not leased to anybody.", task_status=task.state.value
-    )
+    return LeaseLost(Reason.TASK_NOT_LEASED, "The task is not leased.", task_status=task.state.value)
 
 
 def _run_closed(task: Task, run: Run) -> LeaseLost:
@@ -219,7 +218,7 @@ def _run_closed(task: Task, run: Run) -> LeaseLost:
 
 
 def stop_details(task: Task, run: Run) -> dict[str, object]:
-    """What a worker is told about a run that no longer wants its work."""
+    """Error details for a worker whose run no longer needs its result."""
     return {
         "stop_reason": f"run_{run.status.value}" if run.status in _STOPS else "run_closed",
         "cancel_requested": run.status in (RunStatus.CANCELLED, RunStatus.TERMINATED),

@@ -1,4 +1,4 @@
-"""What a grant charged, and what is given back when the task never reached its worker.
+"""Charges of a grant, and their refund when the task never reached its worker.
 
 A claim charges every limit of its line in the transaction that leases the task: the dispatch windows of the queue
 and of its scopes, their budgets of cost, the rate of the queue and of the key (GCRA), the fairness tag of the lane,
@@ -42,7 +42,7 @@ from penstock.core.scheduling.gates import ScopeState
 
 
 class WindowCharge(Struct, frozen=True):
-    """How much was counted in a window, and at which moment."""
+    """An amount counted in a window, and when."""
 
     window: Window
     at_ms: int
@@ -68,18 +68,20 @@ class Charge(Struct, frozen=True):
     key_weight_milli: int = 0
     """The weight by which the rate of the key was scaled."""
     stride: int = 0
-    """What its lane paid in virtual time; 0 in order of arrival, where lanes pay nothing."""
+    """The stride its lane was billed; 0 in order of arrival, where lanes are not billed."""
     scopes: tuple[ScopeCharge, ...] = ()
 
 
 def charges(
     snapshot: QueueSnapshot, settled: Settled, tasks: Sequence[Task], holders: Sequence[int]
 ) -> list[Charge]:
-    """What each of the granted tasks was charged for; `holders` names the poll that gets each task."""
+    """The charge of each granted task; `holders` names the poll that gets each task."""
     if not tasks:
         return []
     queue, rules, now_ms = snapshot.queue, snapshot.queue.rules, snapshot.now_ms
-    lanes = {lane.lane_key: lane for lane in settled.lanes} if rules.order is DispatchOrder.FAIR else {}
+    lanes = (
+        {(lane.level, lane.key): lane for lane in settled.lanes} if rules.order is DispatchOrder.FAIR else {}
+    )
     weights = key_weights(snapshot)
     dispatch = None
     if queue.limits.dispatches is not None:
@@ -106,7 +108,7 @@ def charges(
 
 
 class _Places:
-    """Counts how many tasks of one poll each payer has paid for so far."""
+    """Counts the tasks of one poll that were charged to each limit so far."""
 
     def __init__(self) -> None:
         self._paid: dict[tuple[int, str | None], int] = {}
@@ -132,15 +134,14 @@ def _of_scopes(queue: Queue, states: Sequence[ScopeState], cost: int) -> tuple[S
 
 
 def _counted(window: Window, counts: Counts, amount: int) -> WindowCharge:
-    """A charge that has just been counted: it stands in the newest second of its window."""
+    """A charge that was just counted, in the newest second of its window."""
     return WindowCharge(window, counts[-1][0] * SECOND_MS if counts else 0, amount if counts else 0)
 
 
 def of_row(queue: Queue, task: Task, states: Sequence[ScopeState]) -> Charge:
-    """What the row of a leased task tells of its charge, for a lease that was delivered again.
+    """The charge as far as it can be reconstructed from the row of a leased task, for a redelivered lease.
 
-    The intervals that were paid are not known any more, so rates get nothing back. The lane gets back a stride of
-    the weight that it has now.
+    The rate intervals are unknown by then, so rates get no refund. The lane is refunded a stride of its present weight.
     """
     at_ms = task.granted_at_ms or 0
     dispatch = None
@@ -157,19 +158,19 @@ def of_row(queue: Queue, task: Task, states: Sequence[ScopeState]) -> Charge:
 
 
 class Refund(Struct, frozen=True):
-    """What the queue, its key and its scopes count once a charge is taken back."""
+    """The counters of the queue, its key and its scopes after a refund."""
 
     paid_until_ns: int
     window: Counts
     key_paid_until_ns: int | None
-    """None: what the key has paid does not change."""
+    """None: unchanged."""
     scopes: tuple[ScopeState, ...]
 
 
 def refund(
     queue: Queue, key: KeyState | None, states: Sequence[ScopeState], charge: Charge, now_ms: int
 ) -> Refund:
-    """Take a charge back from what the queue, its key and its scopes count now."""
+    """Subtract a charge from the counters of the queue, its key and its scopes."""
     paid_until_ns = queue.paid_until_ns
     rate = queue.rules.queue_rate
     if rate is not None and charge.queue_rate is not None:
@@ -198,7 +199,7 @@ def _key_paid_until_ns(queue: Queue, key: KeyState | None, charge: Charge, now_m
 
 
 def refunded(state: ScopeState, charge: ScopeCharge, granted_at_ms: int) -> ScopeState:
-    """What a scope counts without a task; that its lease has ended is counted where leases end."""
+    """The counters of a scope without a task's charge; the end of its lease is counted separately."""
     cool_until_ms, given = state.cool_until_ms, state.cool_given
     in_this_ramp = cool_until_ms is not None and granted_at_ms >= cool_until_ms and given > 0
     return replace(

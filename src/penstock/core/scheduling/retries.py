@@ -1,4 +1,4 @@
-"""When something is tried again: activity attempts, their four clocks, and failed workflow tasks."""
+"""Retries: when activity attempts and failed workflow tasks are retried, and the four activity timeouts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from penstock.core.model import Activity, ActivityStatus
 from penstock.core.timestamps import MINUTE_MS, earliest
 
 GOOD_UNTIL = "good_until_ms"
-"""What an activity carries that must begin by a moment, its retries, too."""
+"""The field of an activity whose attempts must all start before a time."""
 OUT_OF_REACH_MS = 60 * MINUTE_MS
-"""So much later an activity is lined up that is late when it comes: its clock ends it before a worker can take it."""
+"""An activity that is late when it is scheduled is delayed by this: its timeout ends it before it is dispatched."""
 JITTER_MAX_NS = NANO
 WORKFLOW_TASK_BACKOFF_MS = (1_000, 60_000)
 BLOCKED_BACKOFF_MS = (10_000, 60_000)
@@ -30,13 +30,13 @@ class RetryAt(Struct, frozen=True):
 
 
 class NoRetry(Struct, frozen=True):
-    """No attempt is left, or the failure is not one that another attempt would cure."""
+    """No attempt is left, or the failure is not retryable."""
 
 
 def timeout_types(clock: str) -> tuple[str, ...]:
-    """The name by which a retry policy can say that an attempt which ran out of this time is not tried again.
+    """The error type of a timeout in `non_retryable_error_types`.
 
-    It is the one that people write for Temporal: `TemporalTimeout:StartToClose`. A lease is no clock of theirs.
+    The spelling is Temporal's: `TemporalTimeout:StartToClose`. An expired lease has none.
     """
     parts = "".join(word.capitalize() for word in clock.split("_"))
     return () if clock == "lease" else (f"TemporalTimeout:{parts}",)
@@ -49,9 +49,9 @@ def after_failure(
     now_ms: int,
     asked_ms: int | None = None,
 ) -> RetryAt | NoRetry:
-    """Whether an activity whose attempt failed runs once more, and when.
+    """Whether and when a failed attempt is retried.
 
-    `asked_ms` is the pause that the attempt itself asks for; None: as the policy says.
+    `asked_ms` is a backoff that the attempt itself requested; None: as in the policy.
     """
     policy = activity.retry
     spent = activity.attempt >= policy.max_attempts
@@ -67,15 +67,15 @@ def after_failure(
 
 
 class RetrySlot(Struct, frozen=True):
-    """A part of a line's time that one retry has for itself, given by the line's retry budget."""
+    """A time interval reserved for one retry by the retry budget of its queue."""
 
     from_ns: int
     for_ns: int
 
     def moment_ms(self, task_id: str, attempt: int) -> int:
-        """When the retry goes, somewhere in its place: the same whenever it is asked, another for each attempt.
+        """A time inside the slot, deterministic for a task and attempt.
 
-        Lines that lean on one downstream would else be in step with each other after an outage of it.
+        The jitter keeps queues that share a downstream service from retrying in step after an outage.
         """
         spread_ns = min(self.for_ns, JITTER_MAX_NS)
         jitter_ns = crc32(f"{task_id}/{attempt}".encode()) * spread_ns >> 32
@@ -83,12 +83,12 @@ class RetrySlot(Struct, frozen=True):
 
 
 def workflow_task_backoff_ms(failures: int) -> int:
-    """How long a workflow task rests after its n-th failure in a row: doubling from one second to a minute."""
+    """The backoff of a workflow task after n failures in a row: doubles from one second to a minute."""
     return _doubling(failures, *WORKFLOW_TASK_BACKOFF_MS)
 
 
 def blocked_backoff_ms(failures: int) -> int:
-    """The same for a task whose code does not fit its history: that is not mended in a second."""
+    """The backoff of a workflow task whose code and history diverge: longer, because it needs a deployment."""
     return _doubling(failures, *BLOCKED_BACKOFF_MS)
 
 
@@ -97,7 +97,7 @@ def _doubling(failures: int, first: int, most: int) -> int:
 
 
 def waiting_deadline_at_ms(activity: Activity, available_at_ms: int) -> int | None:
-    """By when an activity that waits must have started or else has timed out."""
+    """The deadline by which a waiting activity must start."""
     start_by = activity.timeouts.schedule_to_start_ms
     return earliest(
         None if start_by is None else available_at_ms + start_by,
@@ -107,7 +107,7 @@ def waiting_deadline_at_ms(activity: Activity, available_at_ms: int) -> int | No
 
 
 def running_deadline_at_ms(activity: Activity) -> int | None:
-    """By when an activity that runs must have ended, or sent a heartbeat."""
+    """The deadline by which a running activity must end or send a heartbeat."""
     assert activity.started_at_ms is not None
     limits = activity.timeouts
     heard_at_ms = max(activity.started_at_ms, activity.heartbeat_at_ms or 0)
@@ -119,7 +119,7 @@ def running_deadline_at_ms(activity: Activity) -> int | None:
 
 
 def expired_clock(activity: Activity, available_at_ms: int, now_ms: int) -> str | None:
-    """Which of the four clocks has run out, in the contract's order; None when none has."""
+    """The timeout that has expired, in the contract's order; None if none has."""
     limits = activity.timeouts
     close_by = _close_by_at_ms(activity)
     if close_by is not None and close_by <= now_ms:
@@ -138,14 +138,14 @@ def expired_clock(activity: Activity, available_at_ms: int, now_ms: int) -> str 
 
 
 def first_available_ms(activity: Activity, now_ms: int) -> int:
-    """When a new activity may be dispatched. One that is late already is put out of reach: its clock ends it."""
+    """When a new activity may be dispatched; one that is already late is delayed until its timeout ends it."""
     good_until_ms = _good_until_ms(activity)
     is_late = good_until_ms is not None and good_until_ms <= now_ms
     return activity.scheduled_at_ms + OUT_OF_REACH_MS if is_late else activity.scheduled_at_ms
 
 
 def _good_until_ms(activity: Activity) -> int | None:
-    """The moment after which no attempt at it begins, if it has one."""
+    """The time after which no attempt may start, if there is one."""
     found = json_text.read(activity.extra).get(GOOD_UNTIL) if GOOD_UNTIL in activity.extra else None
     return found if isinstance(found, int) else None
 

@@ -1,7 +1,7 @@
-"""How many tasks a worker may be given: never more than the slots that it registered, of each kind.
+"""Worker slots: how many tasks of each kind a worker may be given.
 
-What it runs and what it fetched ahead are counted apart. What runs is bounded by its slots. What is fetched ahead is
-bounded by its slots as well, or by the buffer that it registered if that is larger. `worker-never-over-filled`.
+What it runs and what it prefetched are counted apart. What runs is bounded by its slots. What is prefetched is bounded
+by its slots as well, or by the buffer that it registered if that is larger (`prefetch.py`). `worker-never-over-filled`.
 """
 
 from __future__ import annotations
@@ -12,28 +12,41 @@ from msgspec import Struct
 
 from penstock.core.model import TaskKind, WorkerRecord
 
+RETRY_MS = 50
+"""How soon to look again at a full worker one of whose leases is being reported on right now."""
+
 
 class SlotUsage(Struct, frozen=True):
-    """What a worker holds of one kind of task."""
+    """How many leases of one kind of task a worker holds."""
 
     running: int = 0
-    ahead: int = 0
-    """Fetched ahead of time, and not started yet."""
-    untold: int = 0
-    """How many of all of them end without telling their queue."""
+    prefetched: int = 0
+    """Leased ahead of time and not started."""
+    unannounced: int = 0
+    """How many of all of them will end without a notification to their queue."""
 
 
-def free_slots(worker: WorkerRecord, kind: TaskKind, held: SlotUsage, *, ahead: bool = False) -> int:
-    """How many tasks more a worker may run, or fetch ahead; none if it has fewer slots than it had."""
-    return max(0, worker.claims(kind) - held.ahead if ahead else worker.slots(kind) - held.running)
+NO_LOAD = SlotUsage()
+
+
+def free_slots(worker: WorkerRecord, kind: TaskKind, load: SlotUsage) -> int:
+    """How many tasks more a worker may run; none if it has fewer slots now than it had."""
+    return max(0, worker.slots(kind) - load.running)
+
+
+def retry_in_ms(free: int, load: SlotUsage) -> int | None:
+    """When to look again at a worker that was full: 0 at once, None when the end of a lease is announced."""
+    if free:
+        return 0
+    return RETRY_MS if load.unannounced else None
 
 
 class PollSlots(Struct, frozen=True):
-    """What the polls of one claim may take together: what each asks for, and what its worker has slots for."""
+    """How many tasks the polls of one claim may take together: what each asks for, within its worker's slots."""
 
     wanted: Sequence[int]
     workers: Sequence[str]
-    """Whose poll each is; a worker may have several."""
+    """The worker of each poll; a worker may have several polls."""
     free: Mapping[str, int]
 
     @property
@@ -45,7 +58,7 @@ class PollSlots(Struct, frozen=True):
 
     def shares(self, count: int) -> list[int]:
         """Which poll gets the n-th task: one each in order of arrival, then round again where there is room."""
-        assert count <= self.total, "nobody is given more than there is room for"
+        assert count <= self.total, "no worker gets more than it has room for"
         holders: list[int] = []
         left, free = list(self.wanted), dict(self.free)
         while len(holders) < count:

@@ -1,7 +1,7 @@
-"""What becomes of an activity whose worker died under it: it is delivered again, tried again, or ends.
+"""What happens to an activity whose worker died: redelivery, retry, failure or quarantine.
 
-A worker has died under an activity when its lease ran out after the start, or when its process was reported dead.
-A worker that only lost its network cannot be told from a dead one, and counts as one.
+A worker counts as dead when the lease of a started attempt expired, or when its process was reported dead. A worker
+that only lost its network cannot be distinguished from a dead one.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from penstock.core.model import Activity, Task
 from penstock.core.scheduling.retries import NoRetry, RetryAt, after_failure
 
 WORKER_CRASHED = "WORKER_CRASHED"
-"""The type of the failure of an attempt whose worker died; retry policies may name it."""
+"""The error type of an attempt whose worker died; retry policies may name it."""
 QUARANTINED = "quarantined"
-"""The code of the failure of an activity that was ended because too many workers died under it."""
+"""The failure code of an activity that was closed because too many workers died running it."""
 NOT_TO_BLAME = frozenset({"worker_shutdown", "not_begun"})
-"""The codes of crashes that an activity has not brought about: its worker had to end, or it had not begun."""
+"""Codes of crashes that the activity did not cause: the worker was shut down, or it had not begun."""
 ON_LOST_LEASE = "on_lost_lease"
-"""What an activity carries that says what a lost lease means."""
+"""The field of an activity that says how to treat a lost lease."""
 
 
 class OnLostLease(StrEnum):
-    """What it means that the lease of a started attempt ran out."""
+    """How the expired lease of a started attempt is treated."""
 
     REDELIVER = "redeliver"
-    """Without a retry policy it is delivered again; with one, a clock ran out."""
+    """Without a retry policy the task is redelivered; with one, the attempt timed out."""
     FAIL = "fail"
-    """The attempt has failed as `WORKER_CRASHED`, and the policy decides; without one, that is the end."""
+    """The attempt fails as `WORKER_CRASHED` and the retry policy decides; without one the failure is final."""
 
 
 class Redeliver(Struct, frozen=True):
-    """It waits again at once; nobody is told."""
+    """The task is requeued at once, without an event."""
 
 
 class Quarantine(Struct, frozen=True):
-    """It has killed enough workers: no policy has it tried again."""
+    """Too many workers died running it: it is closed without further retries."""
 
     deaths: int
 
     def told(self, last: str) -> str:
-        """Why it has ended, how the last worker died, and what to do."""
+        """The failure message: why it was closed, how the last worker died, and what to do."""
         times = "1 worker" if self.deaths == 1 else f"{self.deaths} workers"
         return (
             f"Quarantined: {times} died running it. The last: {last} "
-            "Mend the activity or what it is given, then start it again."
+            "Fix the activity or its input, then start it again."
         )
 
 
@@ -57,14 +57,14 @@ def is_death(error_type: str | None, code: object) -> bool:
 
 
 def quarantine(deaths: int, quarantine_after: int) -> Quarantine | None:
-    """Whether so many deaths are enough; 0 is never."""
+    """The quarantine after this many deaths, if the limit is reached; a limit of 0 is never reached."""
     return Quarantine(deaths) if 0 < quarantine_after <= deaths else None
 
 
 def after_lost_lease(
     activity: Activity, now_ms: int, quarantine_after: int
 ) -> RetryAt | NoRetry | Redeliver | Quarantine:
-    """What follows when the lease of an attempt that had started ran out; its death is not yet counted."""
+    """What follows the expired lease of a started attempt; the death is not counted yet."""
     held = quarantine(activity.worker_deaths + 1, quarantine_after)
     if held is not None:
         return held
@@ -74,15 +74,15 @@ def after_lost_lease(
 
 
 def missed_heartbeat(task: Task, now_ms: int, fresh_ms: int | None) -> bool:
-    """Whether nobody may have been there to hear the worker: a lost lease is not held against its activity then.
+    """Whether the servers may have missed heartbeats of the worker: then the lost lease is not counted as a death.
 
-    `fresh_ms` is since when a server is there that has just begun; None: since long.
+    `fresh_ms` is when a recently started server came up; None: no recent start.
     """
     return fresh_ms is not None and (task.leased_at_ms or 0) <= now_ms - fresh_ms
 
 
 def has_restart_grace(activity: Activity, task: Task, now_ms: int, fresh_ms: int | None) -> bool:
-    """Whether a worker may still speak though its lease ended: it was unheard, and its death would be final."""
+    """Whether a worker may still report after its lease expired: heartbeats were missed, and a death is final."""
     if task.claimed or not missed_heartbeat(task, now_ms, fresh_ms):
         return False
     return on_lost_lease(activity) is OnLostLease.FAIL

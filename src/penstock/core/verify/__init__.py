@@ -1,1 +1,1 @@
-"""Whether promises were kept: laws over what the server wrote down and what its clients saw."""
+"""Offline verification: laws over the server's journal and the observations of its clients."""

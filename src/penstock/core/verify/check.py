@@ -1,4 +1,4 @@
-"""All laws as one question: what was seen and what was written down, in; what was checked and found, out."""
+"""Checks a journal and the observations of clients against all laws."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.core.verify.observed_leases import ObservedLeases
 
 @dataclass(frozen=True, slots=True)
 class EvidenceSummary:
-    """How much was looked at."""
+    """The amount of evidence checked."""
 
     journal_lines: int
     first_seq: int | None
@@ -46,7 +46,7 @@ def check(
     sightings: Iterable[Observation] = (),
     reading: ClockOptions = DEFAULT_CLOCK_OPTIONS,
 ) -> tuple[Findings, EvidenceSummary]:
-    """Hold every law against a journal and what clients saw. The journal is read once and not kept."""
+    """Check every law. The journal is streamed: read once, and not kept in memory."""
     checking = Checker(ObservedLeases(sightings), reading)
     for line in journal:
         checking.take(line)
@@ -54,7 +54,7 @@ def check(
 
 
 class Checker:
-    """A check under way."""
+    """A check in progress."""
 
     def __init__(self, seen: ObservedLeases, reading: ClockOptions) -> None:
         self._book = book = Findings()
@@ -108,7 +108,7 @@ class Checker:
         self._order.granted(line)
 
     def _taken(self, line: LeaseGranted | LeaseStarted, live: LiveLease) -> None:
-        """A lease takes its place: limits are about this."""
+        """A lease begins to count: limits apply to this."""
         self._caps.taken(line, live)
         self._rates.taken(line, live)
         self._costs.taken(line, live)

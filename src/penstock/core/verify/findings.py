@@ -1,4 +1,4 @@
-"""What a check comes to: how many facts each law was held against, and what broke it."""
+"""Results of a check: the number of facts checked by each law, and its violations."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 FINDINGS_KEPT_MAX = 100
-"""Most findings of one law that are kept whole; all are counted."""
+"""Most violations of one law that are kept in full; all are counted."""
 
 HOLDERS_KEPT_MAX = 50
 
 
 class Law(StrEnum):
-    """The laws by their names, which stay."""
+    """The laws. The names are API."""
 
     CAP = "cap"
     RATE = "rate"
@@ -62,7 +62,7 @@ PROMISES = {
 
 @dataclass(frozen=True, slots=True)
 class LeaseEvidence:
-    """A lease that had a place at the instant of a finding."""
+    """A lease that counted at the time of a violation."""
 
     task_id: str
     lease: str
@@ -72,7 +72,7 @@ class LeaseEvidence:
 
 @dataclass(frozen=True, slots=True)
 class LawViolation:
-    """One breach: which law, when, and by what."""
+    """A violation of a law."""
 
     law: Law
     said: str
@@ -87,7 +87,7 @@ class LawViolation:
 
 @dataclass(frozen=True, slots=True)
 class CheckNotice:
-    """Something worth knowing that breaks no law."""
+    """A remarkable fact that violates no law."""
 
     about: str
     said: str
@@ -96,7 +96,7 @@ class CheckNotice:
 
 @dataclass(slots=True)
 class Findings:
-    """Where the laws write down what they looked at and what they found."""
+    """Collects what the laws checked and found."""
 
     checked: Counter[Law] = field(default_factory=Counter)
     found: Counter[Law] = field(default_factory=Counter)
@@ -116,5 +116,5 @@ class Findings:
 
 
 def shown_leases(holders: Iterable[LeaseEvidence]) -> tuple[LeaseEvidence, ...]:
-    """The first holders, as many as a finding carries."""
+    """The first leases, up to the number that a violation lists."""
     return tuple(holder for holder, _ in zip(holders, range(HOLDERS_KEPT_MAX), strict=False))

@@ -1,4 +1,4 @@
-"""What a server's journal says, line by line, in the order in which it happened."""
+"""Lines of a server's journal, in order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 LeaseId = tuple[str, str]
-"""Task and token: the token of a workflow task is only its attempt."""
+"""Task and lease token; the token of a workflow task is its attempt."""
 
 Phase = Literal["running", "claimed"]
 How = Literal[
@@ -23,10 +23,10 @@ How = Literal[
 ]
 UNDELIVERED = "undelivered"
 UNCHARGED = ("handed_back", UNDELIVERED, "throttled", "returned")
-"""Ends after which the task may be granted again under the same attempt. `returned`: it waits again, for any reason."""
+"""Ends after which the task may be granted again with the same attempt. `returned`: requeued for any reason."""
 
 REPORTED = ("completed", "failed", "throttled")
-"""Ends that the holder asked for."""
+"""Ends reported by the holder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class ScopeLimits:
     max_cost_per_minute: int | None = None
     window: Literal["minute", "sliding"] = "minute"
     cost: int = 0
-    """What the task reserved of the scope's cost."""
+    """The cost reserved in the scope."""
     version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseGranted:
-    """A worker got a task. A claimed lease, handed out ahead of time, counts towards no limit until it is started."""
+    """A lease was granted. A prefetched (claimed) lease counts towards no limit until it is started."""
 
     seq: int
     at_ms: int
@@ -69,7 +69,7 @@ class LeaseGranted:
 
 @dataclass(frozen=True, slots=True)
 class LeaseStarted:
-    """A claimed lease took its permit: from here it counts, and was given out as far as limits know."""
+    """A prefetched lease was started: from here on it counts."""
 
     seq: int
     at_ms: int
@@ -85,7 +85,7 @@ class LeaseStarted:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRenewed:
-    """A lease lives longer."""
+    """A lease was extended."""
 
     seq: int
     at_ms: int
@@ -100,9 +100,9 @@ class LeaseRenewed:
 
 @dataclass(frozen=True, slots=True)
 class LeaseEnded:
-    """A lease is over and holds nothing any more. `cost` settles what it reserved.
+    """A lease has ended. `cost` settles the reserved cost.
 
-    `refunded`: it counts in no window any more, because it was never delivered.
+    `refunded`: it was never delivered, and no longer counts in any window.
     """
 
     seq: int

@@ -1,8 +1,8 @@
-"""The journal's order and its clock: numbers that rise, and an instant for each line that never runs back.
+"""The journal's order and clock: rising sequence numbers, and a time for each line that never goes back.
 
-A transaction reads the clock, then may wait for its turn, so a line can tell an instant slightly before that of
-the line above it: it happened after it all the same. A longer step back is a clock that was set; it begins a new
-era, whose windows have nothing to do with those before.
+A transaction reads the clock and may then wait for a lock, so a line can have a slightly earlier time than the line
+before it, although it happened later. A larger step back is a clock that was set; it begins a new era, whose windows
+are independent of those before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CLOCK_STEP_MS = 1_000
 
 
 class Gaps(StrEnum):
-    """What a gap in the numbers means: PostgreSQL leaves one where a transaction was undone, SQLite never."""
+    """How gaps in the numbers are treated: PostgreSQL leaves one after a rollback, SQLite never."""
 
     NOTED = auto()
     FOUND = auto()
@@ -25,7 +25,7 @@ class Gaps(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClockOptions:
-    """How a journal is to be read."""
+    """Options for reading a journal."""
 
     clock_step_ms: int = CLOCK_STEP_MS
     gaps: Gaps = Gaps.NOTED
@@ -35,7 +35,7 @@ DEFAULT_CLOCK_OPTIONS = ClockOptions()
 
 
 class JournalClock:
-    """Holds "sequence" against every line, and tells when it happened."""
+    """Checks "sequence" for every line, and provides its time."""
 
     def __init__(self, book: Findings, reading: ClockOptions = DEFAULT_CLOCK_OPTIONS) -> None:
         self._book = book
@@ -52,7 +52,7 @@ class JournalClock:
 
     @property
     def begins_late(self) -> bool:
-        """The journal's first lines are not there, so what it does not tell may have been in them."""
+        """Whether the first lines of the journal are missing, so that absent facts may have been in them."""
         return self.first_seq is not None and self.first_seq > 1
 
     def read(self, line: JournalLine) -> None:

@@ -1,7 +1,7 @@
-"""Which limits may have been in force while a call was under way, from what operators asked for and were told.
+"""Which limits may have been in force during a call, from the changes that operators sent.
 
-A change takes effect at some moment between its sending and its answer; one without an answer may take effect at
-any later time, or never.
+A change takes effect at some time between its request and its response; without a response it may take effect at any
+later time, or never.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from math import inf
 from penstock.core.verify.observations import LimitsSet, LimitValue
 
 UNKNOWN = None
-"""Nothing certain can be said of a limit."""
+"""Nothing is certain about the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitChange:
-    """One limit of one scope was to become a value."""
+    """A change of one limit of one scope."""
 
     t_inv: float
     t_ok: float
-    """When it certainly was in force, or never would be; without an answer: infinity."""
+    """When it was certainly in force, or rejected; infinity without a response."""
     value: LimitValue
     ends_at: float | None
-    """The earliest moment at which it may stop to hold by itself; None: it never does."""
+    """The earliest time at which it may have expired; None: it does not expire."""
 
     @property
     def is_certain(self) -> bool:
@@ -37,14 +37,14 @@ class LimitChange:
 
 @dataclass(frozen=True)
 class ChangeLog:
-    """All changes of one limit of one scope, in the order in which they were sent."""
+    """All changes of one limit of one scope, in order of sending."""
 
     changes: tuple[LimitChange, ...]
 
     def possible(self, since: float, until: float) -> frozenset[LimitValue] | None:
-        """The values that may have been in force at some moment of a call; None: no telling.
+        """The values that may have been in force at some time of a call; None: unknown.
 
-        A value is out of the question once a later change was sent after its answer, and answered itself.
+        A value is excluded once a later change was sent after its response, and got a response itself.
         """
         newest = self._newest_before(since)
         if newest == -inf:
@@ -62,7 +62,7 @@ class ChangeLog:
         return frozenset(values)
 
     def _newest_before(self, since: float) -> float:
-        """When the latest change was sent that was certainly in force."""
+        """When the latest change that was certainly in force was sent."""
         index = bisect_right(self._answered, since)
         return self._sent_by[index - 1] if index else -inf
 
@@ -72,7 +72,7 @@ class ChangeLog:
 
     @cached_property
     def _answered_by(self) -> list[float]:
-        """The latest answer among this change and those before it."""
+        """The latest response among this change and those before it."""
         return list(accumulate((change.t_ok for change in self.changes), max))
 
     @cached_property
@@ -89,7 +89,7 @@ class ChangeLog:
 
 
 class LimitChanges:
-    """The changes of every limit that operators touched."""
+    """The changes of every limit that operators changed."""
 
     def __init__(self, sightings: Iterable[LimitsSet]) -> None:
         found: dict[tuple[str, str], list[LimitChange]] = {}
@@ -109,7 +109,7 @@ class LimitChanges:
         return UNKNOWN if changes is None else changes.possible(since, until)
 
     def most(self, scope: str, limit: str, since: float, until: float) -> float:
-        """The largest number that may have been in force; infinity where there is no limit or no telling."""
+        """The largest value that may have been in force; infinity if there is no limit or it is unknown."""
         values = self.possible(scope, limit, since, until)
         if values is None:
             return inf

@@ -1,4 +1,4 @@
-"""Which leases live, folded from the journal: from grant to end, in each scope in which they count."""
+"""The live leases at each point of the journal, by scope."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ NO_LEASES: Mapping[LeaseId, LiveLease] = {}
 
 @dataclass(slots=True)
 class LiveLease:
-    """A lease that has not ended. An expired one lives until somebody ends it."""
+    """A lease that has not ended. An expired lease stays live until it is ended."""
 
     grant: LeaseGranted
     expires_at_ms: int | None
     is_running: bool = False
-    """It counts; a claimed one does so from its start."""
+    """Whether it counts; a prefetched lease counts from its start."""
     counted: tuple[ScopeLimits, ...] = ()
-    """The scopes in which it holds a place."""
+    """The scopes that count it."""
     counted_at_ms: int = 0
 
     @property
@@ -36,13 +36,13 @@ class LiveLease:
 
 
 class LiveLeases:
-    """All live leases, and who holds a place in which scope."""
+    """All live leases, and those that count in each scope."""
 
     def __init__(self) -> None:
         self.live: dict[LeaseId, LiveLease] = {}
         self.of_task: dict[str, LiveLease] = {}
         self.lines: dict[tuple[str, str, str], tuple[ScopeLimits, ...]] = {}
-        """The scopes of each line, as the last lease that took a place told them."""
+        """The scopes of each queue, from the last lease that counted."""
         self._holders: dict[str, dict[LeaseId, LiveLease]] = {}
 
     def holders(self, scope: str) -> Mapping[LeaseId, LiveLease]:
@@ -50,7 +50,7 @@ class LiveLeases:
 
     @property
     def scopes(self) -> frozenset[str]:
-        """Every scope in which something was ever counted."""
+        """Every scope that ever counted a lease."""
         return frozenset(self._holders)
 
     def grant(self, line: LeaseGranted) -> LiveLease:
@@ -62,7 +62,7 @@ class LiveLeases:
         return live
 
     def start(self, line: LeaseStarted) -> LiveLease | None:
-        """The lease, if it takes its place now and had none before."""
+        """The lease, if it begins to count now."""
         live = self.live.get(line.lease_id)
         if live is None or live.is_running:
             return None

@@ -1,6 +1,6 @@
-"""What clients saw: their own calls, with when each was sent and answered on one clock of theirs.
+"""Observations of clients: their calls, with the times of request and response on one clock.
 
-A call without an answer may have had its effect or not, so it is held against nobody.
+A call without a response may or may not have taken effect, so it proves nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LimitValue = int | bool | str | None
 
 @dataclass(frozen=True, slots=True)
 class PolledLease:
-    """A lease as the answer of a poll told it."""
+    """A lease in the response of a poll."""
 
     task_id: str
     lease: str
@@ -28,7 +28,7 @@ class PolledLease:
     expires_in_ms: float | None = None
     phase: Phase = "running"
     scopes: tuple[str, ...] = ()
-    """Scopes it is known to be in besides those of its queue, namespace and cluster: budget groups."""
+    """Known scopes besides its queue, namespace and cluster: budget groups."""
 
     @property
     def lease_id(self) -> LeaseId:
@@ -37,19 +37,19 @@ class PolledLease:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """A worker asked for tasks."""
+    """A worker polled."""
 
     t_inv: float
     t_ok: float | None = None
     worker_id: str | None = None
     leases: tuple[PolledLease, ...] = ()
     poll_request_id: str | None = None
-    """The same in a poll that was repeated because its answer was lost."""
+    """Equal in polls that were repeated after a lost response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A worker said something of a lease."""
+    """A worker reported on a lease."""
 
     op: Literal["complete", "fail", "heartbeat", "started", "hand_back"]
     t_inv: float
@@ -66,7 +66,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class StartSent:
-    """Somebody started a workflow or an activity. Where it stands is needed only to check its order."""
+    """A workflow or activity was started. Its queue and priority are needed only to check the order."""
 
     t_inv: float
     t_ok: float | None = None
@@ -83,7 +83,7 @@ class StartSent:
 
 @dataclass(frozen=True, slots=True)
 class LimitsSet:
-    """An operator changed limits of a scope; only those named changed."""
+    """An operator changed limits of a scope; only those listed changed."""
 
     t_inv: float
     scope: str
@@ -95,7 +95,7 @@ class LimitsSet:
 
 @dataclass(frozen=True, slots=True)
 class ObservedFinal:
-    """How somebody found a task or workflow at the very end."""
+    """The final state of a task or workflow."""
 
     state: str
     task_id: str | None = None
@@ -107,7 +107,7 @@ class ObservedFinal:
 
 @dataclass(frozen=True, slots=True)
 class Quiescent:
-    """All faults were healed and workers polled every queue for longer than any window, until nothing moved."""
+    """All faults were over, and workers polled every queue for longer than any window, until nothing moved."""
 
 
 Observation = Polled | Reported | StartSent | LimitsSet | ObservedFinal | Quiescent

@@ -1,4 +1,4 @@
-"""What clients saw, put in order: each lease with the calls that led to it and came of it."""
+"""Observed leases, each with the poll that got it and the reports on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.core.verify.scopes import own_scopes
 
 @dataclass(slots=True)
 class ObservedLease:
-    """A lease that a client certainly got, with all it said of it."""
+    """A lease that a client certainly got, with its reports."""
 
     lease: PolledLease
     worker_id: str | None
@@ -41,7 +41,7 @@ class ObservedLease:
 
 
 class ObservedLeases:
-    """All that the clients' files tell."""
+    """All observations of the clients, by lease."""
 
     def __init__(self, sightings: Iterable[Observation]) -> None:
         self.lines = 0
@@ -60,9 +60,9 @@ class ObservedLeases:
 
     @cached_property
     def lines_heard_out(self) -> frozenset[tuple[str | None, str, str, str]]:
-        """Worker, namespace, queue and kind of which every poll was written down with its answer.
+        """Worker, namespace, queue and kind whose every poll is recorded with its response.
 
-        A worker that wrote down a lease of a line is taken to have written down all its polls of that line.
+        A worker with a recorded lease of a queue is assumed to have recorded all its polls of that queue.
         """
         unanswered = {poll.worker_id for poll in self._polls if poll.t_ok is None}
         return frozenset(

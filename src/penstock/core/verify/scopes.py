@@ -1,4 +1,4 @@
-"""Which scopes a task is in, and whose they are, by their names."""
+"""The scopes of a task, and the namespace of a scope, by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.core.limits.admission import EVERYWHERE, cluster_scope, namespace_
 
 @lru_cache(maxsize=4096)
 def own_scopes(namespace: str, task_queue: str, kind: str) -> tuple[str, ...]:
-    """The scopes that every task of a line is in, whatever budget group its queue names."""
+    """The scopes of every task of a queue, apart from budget groups."""
     return (
         queue_scope(namespace, task_queue, kind),
         namespace_scope(namespace, kind),
@@ -20,7 +20,7 @@ def own_scopes(namespace: str, task_queue: str, kind: str) -> tuple[str, ...]:
 
 
 def namespace_of(scope: str) -> str | None:
-    """The namespace that a scope belongs to; None: to all of them."""
+    """The namespace of a scope; None: all namespaces."""
     _, _, name = scope.partition(":")
     namespace = name.partition("/")[0]
     return None if namespace in ("", EVERYWHERE) else namespace

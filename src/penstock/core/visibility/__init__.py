@@ -1,1 +1,1 @@
-"""Finding runs: a small query language, the values that runs are found by, and the order in which to look."""
+"""Visibility: the query language, the indexed values of runs, and index planning."""

@@ -1,4 +1,4 @@
-"""Search attributes: which types they may have, which names are taken, and whether values fit their types."""
+"""Search attributes: types, reserved names, and validation of values."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ TYPES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = MappingProxyType
         "keyword_list": (_is_list_of_texts, "must be a list of texts"),
     }
 )
-"""For each type: whether a value fits, and what to say when it does not."""
+"""For each type: a predicate, and the message for a value that does not fit."""
 
 
 def check(values: Mapping[str, Any], types: Types) -> dict[str, list[str]]:
-    """What is wrong with some values, by name. Null removes, and what nobody registered may be anything."""
+    """Problems with values, by name. Null removes an attribute; unregistered attributes may have any value."""
     problems: dict[str, list[str]] = {}
     for name, value in values.items():
         fits, told = TYPES.get(types.get(name, ""), (None, ""))
@@ -63,5 +63,5 @@ def check(values: Mapping[str, Any], types: Types) -> dict[str, list[str]]:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a name means something else in a query."""
+    """Whether a name has another meaning in queries."""
     return name in SYSTEM or name.lower() == "memo" or name.upper() in WORDS

@@ -1,4 +1,4 @@
-"""From a query as it is written to the filter that it means here and now."""
+"""Binds a parsed query to a filter, given the search attributes of a namespace and the time."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _KIND_OF_TYPE = {
     "datetime": ValueKind.INSTANT,
 }
 _NAMED_MAX = 10
-"""Most registered attributes that a refusal lists."""
+"""Most registered attributes that an error lists."""
 _EXPECTED = {
     ValueKind.TEXT: "a text in quotes",
     ValueKind.NUMBER: "a number",
@@ -67,10 +67,10 @@ _EXPECTED = {
 
 
 def bind(query: Query, types: Types, now_ms: int) -> Filter:
-    """What a query means in a namespace with these search attributes, now. Raises `QueryProblem`.
+    """The filter of a query. Raises `QueryProblem`.
 
-    A search attribute that is not registered must be written in backquotes. A misspelt name would otherwise find no
-    run, which looks like an answer, or, under NOT, all of them.
+    An unregistered search attribute must be written in backquotes: otherwise a misspelt name would silently match no
+    run or, under NOT, all of them.
     """
     match query:
         case And(parts):
@@ -103,7 +103,7 @@ class _Binder:
         return self._column(field)
 
     def _attribute(self) -> str:
-        """The name of an attribute, unless a field of every run or a registered one was most likely meant."""
+        """The name of an attribute; raises if it is likely a misspelt field or registered attribute."""
         test = self._test
         name = test.name
         if name.startswith(MEMO) or test.quoted or name in self._types:
@@ -176,7 +176,7 @@ class _Binder:
         return self._signed(EntryTest(name, _RELATIONS[test.operator], marks), there)
 
     def _signed(self, held: Filter, there: Filter | None) -> Filter:
-        """A value that is not there is neither equal nor unequal to anything."""
+        """A missing value is neither equal nor unequal to anything."""
         if self._test.operator not in _NEGATIVE:
             return held
         return Not(held) if there is None else All((there, Not(held)))
@@ -189,7 +189,7 @@ class _Binder:
             raise QueryProblem(f"STARTS_WITH goes with texts only, not with {test.name}.", test.position)
 
     def _kind(self, said: LiteralAt, type_: str | None) -> ValueKind:
-        """What a value is compared as: what the attribute is registered as, else what the value looks like."""
+        """The kind a value is compared as: the registered type of the attribute, else the kind of the literal."""
         if type_ is not None:
             return _KIND_OF_TYPE[type_]
         value = said.value
@@ -240,7 +240,7 @@ class _Binder:
 
 
 def _ago_ms(text: str) -> int | None:
-    """How long ago `24h ago`, `-15m` or `now` is; None when the text says nothing like it."""
+    """The milliseconds of `24h ago`, `-15m` or `now`; None for other text."""
     if text == "now":
         return 0
     found = _AGO.fullmatch(text) if len(text) <= 64 else None

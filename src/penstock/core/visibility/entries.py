@@ -1,4 +1,4 @@
-"""What a run is found by besides its columns: search attributes, plain values of its memo, and its parent."""
+"""Index entries of a run besides its columns: search attributes, plain memo values, and its parent."""
 
 from __future__ import annotations
 
@@ -12,26 +12,24 @@ from penstock.core.timestamps import instant
 from penstock.core.visibility.sort_keys import PRESENT, boolean_key, instant_key, number_key, text_key
 
 PARENT = ":parent"
-"""The name under which the workflow id of a parent is kept: no attribute can be called so."""
+"""The entry of a parent's workflow id; not a valid attribute name."""
 MEMO = "memo."
 NAME_MAX = 128
 MEMBERS_MAX = 100
-"""So many members of a list are kept."""
+"""Most members of a list that are indexed."""
 MEMO_KEYS_MAX = 100
 
 Entry = tuple[str, str]
-"""A name, and the mark of one of its values."""
+"""A name and the sort key of one of its values."""
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff`]+")
 
 
 def entries(run: Run) -> frozenset[Entry]:
-    """All entries of a run. Whatever is there has the mark `PRESENT`, too."""
-    if run.host is not RunHost.WORKFLOW or (run.search_attributes, run.memo, run.lineage) == (
-        "{}",
-        "{}",
-        "{}",
-    ):
+    """All entries of a run. Every name also has an entry `PRESENT`."""
+    if run.host is not RunHost.WORKFLOW:
+        return frozenset()
+    if (run.search_attributes, run.memo, run.lineage.parent_workflow_id) == ("{}", "{}", None):
         return frozenset()
     return frozenset((*_attributes(run), *_memo(run), *_parent(run)))
 
@@ -43,7 +41,7 @@ def _attributes(run: Run) -> Iterator[Entry]:
 
 
 def _memo(run: Run) -> Iterator[Entry]:
-    """Plain values only: of a list or an object it is kept that it is there."""
+    """Entries of plain memo values; lists and objects are only indexed as present."""
     named = [(MEMO + name, value) for name, value in _object(run.memo).items() if is_name(name)]
     for name, value in named[:MEMO_KEYS_MAX]:
         if isinstance(value, list | dict):
@@ -53,13 +51,12 @@ def _memo(run: Run) -> Iterator[Entry]:
 
 
 def _parent(run: Run) -> Iterator[Entry]:
-    parent = _object(run.lineage).get("parent_workflow_id")
-    if isinstance(parent, str):
-        yield from _entries_of(PARENT, parent)
+    if run.lineage.parent_workflow_id is not None:
+        yield from _entries_of(PARENT, run.lineage.parent_workflow_id)
 
 
 def is_name(name: str) -> bool:
-    """Whether something of this name can be asked for."""
+    """Whether queries can refer to this name."""
     return len(name) <= NAME_MAX and _NAME.fullmatch(name) is not None
 
 
@@ -73,7 +70,7 @@ def _entries_of(name: str, value: Any) -> Iterator[Entry]:
 
 
 def _marks(value: Any) -> Iterator[str]:
-    """The marks of a plain value: a text that is written like an instant is one, too."""
+    """The sort keys of a plain value; text that looks like a timestamp is also indexed as one."""
     if isinstance(value, bool):
         yield boolean_key(value)
     elif isinstance(value, int | float):

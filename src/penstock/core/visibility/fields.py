@@ -1,4 +1,4 @@
-"""The fields that every run has, by the names that a query uses."""
+"""Built-in fields of runs, by their names in queries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.core.visibility.filters import OPEN, Column, ColumnTest, Filter, N
 
 @dataclass(frozen=True, slots=True)
 class QueryField:
-    """What a field is read from: a column, an entry, or words that each stand for a filter."""
+    """The source of a field: a column, an entry, or words that each stand for a filter."""
 
     type: str
     column: Column | None = None
@@ -49,7 +49,7 @@ STATUS_WORDS: Final[Mapping[str, Filter]] = MappingProxyType(
         "continued_as_new": _closed_as("continued"),
     }
 )
-"""A run that has timed out is also failed, one that continued as new also completed: so they are listed."""
+"""Timed-out runs also count as failed, and runs that continued as new as completed, as in lists."""
 
 BUCKET_WORDS: Final[Mapping[str, Filter]] = MappingProxyType(
     {

@@ -1,4 +1,4 @@
-"""What a query comes to: tests of a run's columns and entries. It is evaluated here, and compiled by the stores."""
+"""Filters: tests of a run's columns and entries. Evaluated here, and compiled to SQL by the stores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Value: TypeAlias = str | int
 
 
 class Column(StrEnum):
-    """What a run has in columns of its own; each is the name of the column."""
+    """Columns of a run that filters can test; the values are column names."""
 
     WORKFLOW_TYPE = "workflow_type"
     WORKFLOW_ID = "workflow_id"
@@ -42,7 +42,7 @@ class Relation(StrEnum):
     ABOVE = "above"
     AT_LEAST = "at least"
     BETWEEN = "between"
-    """From the first value to the second, both included."""
+    """From the first to the second value, inclusive."""
     STARTS_WITH = "starts with"
     CONTAINS = "contains"
     PRESENT = "present"
@@ -50,7 +50,7 @@ class Relation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnTest:
-    """Whether a column stands in a relation to some values; never, when it is empty."""
+    """A relation of a column to values; false if the column is null."""
 
     column: Column
     relation: Relation
@@ -59,7 +59,7 @@ class ColumnTest:
 
 @dataclass(frozen=True, slots=True)
 class EntryTest:
-    """Whether any of the marks under a name stands in a relation to some marks, which are of one kind each."""
+    """A relation of any sort key of an entry to sort keys of the same kind."""
 
     name: str
     relation: Relation
@@ -89,7 +89,7 @@ OPEN: Filter = ColumnTest(Column.STATUS, Relation.IS, ("pending", "running", "wa
 
 
 class RunView:
-    """A run as a filter sees it."""
+    """A run with its entries, for evaluating filters."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

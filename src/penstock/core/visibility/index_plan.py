@@ -1,7 +1,7 @@
-"""Where to look: which ranges of which index hold all the runs that a filter lets through.
+"""Index planning: which ranges of which index contain all runs that match a filter.
 
-A store reads one driver, newest first, and holds what it finds against the whole filter. So a page costs what its
-driver holds, never what the table holds.
+A store reads the ranges of one plan, newest first, and tests what it finds against the whole filter. So the cost of a
+page depends on its ranges, never on the table.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from penstock.core.visibility.filters import (
 from penstock.core.visibility.sort_keys import PRESENT
 
 RANGES_MAX: Final = 8
-"""In one driver: each of them is read on its own."""
+"""Most ranges of a plan; each is read separately."""
 PLANS_MAX: Final = 4
-"""So many are compared."""
+"""Most plans that are compared."""
 FIRST_MS: Final = -(2**62)
 LAST_MS: Final = 2**62
 
 
 class IndexKey(StrEnum):
-    """The indexes, each of which holds the runs of one value newest first; the most telling ones first."""
+    """The indexes, each ordered newest first within a value; the most selective ones first."""
 
     RUN_ID = "run id"
     WORKFLOW_ID = "workflow id"
@@ -45,21 +45,21 @@ class IndexKey(StrEnum):
 
 
 OPEN_END: Final = "open"
-"""What stands in the place of a reason for runs that are open."""
+"""The indexed close reason of open runs."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class IndexRange:
-    """The runs that have one value in one index."""
+    """The runs with one value in one index."""
 
     by: IndexKey
     value: str = ""
     name: str = ""
-    """Of an entry."""
+    """The name of an entry."""
 
 
 IndexPlan = tuple[IndexRange, ...]
-"""Ranges that together hold all runs in question."""
+"""Ranges that together contain all matching runs."""
 FULL_SCAN: Final[IndexPlan] = (IndexRange(IndexKey.ALL),)
 
 _COLUMNS: Final = {
@@ -83,7 +83,7 @@ _RANK: Final = {by: rank for rank, by in enumerate(IndexKey)}
 
 
 def index_plans(wanted: Filter) -> Sequence[IndexPlan]:
-    """The drivers that may be read for a filter, the most telling ones first; never none."""
+    """The possible plans for a filter, the most selective first; at least one."""
     found = sorted(set(_drivers(wanted)), key=lambda driver: (_rank(driver), driver))
     return found[:PLANS_MAX] or (FULL_SCAN,)
 
@@ -113,7 +113,7 @@ def _drivers(wanted: Filter) -> Iterator[IndexPlan]:
 
 
 def _of_alternatives(parts: tuple[Filter, ...]) -> Iterator[IndexPlan]:
-    """All of the alternatives together, if each has a driver."""
+    """A plan for alternatives, if each has one."""
     chosen = [min(_drivers(part), key=_rank, default=None) for part in parts]
     if chosen and all(each is not None for each in chosen):
         yield from _driver(each for driver in chosen if driver is not None for each in driver)
@@ -127,7 +127,7 @@ def _driver(ranges: Iterator[IndexRange]) -> Iterator[IndexPlan]:
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """Between which instants a run must have started, both included."""
+    """The start times that match, inclusive."""
 
     first_ms: int = FIRST_MS
     last_ms: int = LAST_MS
@@ -137,7 +137,7 @@ class TimeSpan:
 
 
 def time_span(wanted: Filter) -> TimeSpan:
-    """The span that a filter leaves."""
+    """The span of start times that a filter allows."""
     if isinstance(wanted, All):
         left = TimeSpan()
         for part in wanted.parts:

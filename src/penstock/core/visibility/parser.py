@@ -1,4 +1,4 @@
-"""From the text of a query to what it says, or to what is wrong with it."""
+"""Parses the text of a query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.core.visibility.tokens import QueryToken, TokenKind, tokens
 DEPTH_MAX = 20
 TESTS_MAX = 64
 VALUES_MAX = 100
-"""In one IN."""
+"""Most values in one IN."""
 _SIGNS = {each.value: each for each in list(Operator)[:6]}
 _NEGATED = {
     Operator.IN: Operator.NOT_IN,
@@ -27,12 +27,12 @@ _OPERATOR_INSIDE = re.compile(
 
 
 def parse(text: str) -> Query:
-    """What a query says. Raises `QueryProblem`."""
+    """Parse a query. Raises `QueryProblem`."""
     return _Parser(text).query()
 
 
 def has_operator(text: str) -> bool:
-    """Whether a text can only be meant as a query, not as part of an id."""
+    """Whether a text must be a query, not part of an id."""
     return _OPERATOR_INSIDE.search(text) is not None
 
 

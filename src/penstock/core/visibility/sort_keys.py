@@ -1,4 +1,4 @@
-"""One sortable text for every value: texts, numbers, truths and instants, each in the order of its kind.
+"""Sort keys: one text per value whose byte order is the order of its kind (text, number, boolean, timestamp).
 
 Every store compares these texts byte by byte, so all of them find the same runs in the same order.
 """
@@ -11,16 +11,16 @@ from decimal import Decimal
 from enum import StrEnum
 
 TEXT_KEPT = 255
-"""So many characters of a text are compared one by one; a longer one is equal only to itself."""
+"""The characters of a text that are kept for ordering; a longer text is equal only to itself."""
 PRESENT = ""
-"""The mark that everything has which is there at all."""
+"""The sort key that every present value has."""
 _EXPONENT_ZERO = 5000
 _DIGITS_TURNED = str.maketrans("0123456789", "9876543210")
 _UNKEEPABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class ValueKind(StrEnum):
-    """The first letter of a mark; marks of different kinds are never equal and never compared."""
+    """The first letter of a sort key; keys of different kinds are never compared."""
 
     TRUTH = "b"
     NUMBER = "n"
@@ -29,7 +29,7 @@ class ValueKind(StrEnum):
 
     @property
     def end(self) -> str:
-        """The first text beyond all marks of the kind."""
+        """The first text after all sort keys of the kind."""
         return chr(ord(self.value) + 1)
 
 
@@ -53,12 +53,12 @@ def instant_key(at_ms: int) -> str:
 
 
 def clean(text: str) -> str:
-    """The text without what a database cannot hold."""
+    """The text without characters that a database cannot store."""
     return _UNKEEPABLE.sub("\ufffd", text)
 
 
 def _sortable(value: float) -> str:
-    """Sign, exponent and digits, so that texts stand in the order of the numbers as they are written."""
+    """Sign, exponent and digits, so that the texts sort like the numbers."""
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
     assert isinstance(exponent, int), "numbers are finite"
     text = "".join(map(str, digits)).lstrip("0")

@@ -1,4 +1,4 @@
-"""A query as it is written: tests of fields, joined by AND, OR and NOT."""
+"""The syntax tree of a query: comparisons joined by AND, OR and NOT."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORDS = (
     *("AND", "OR", "NOT", "IN", "IS", "NULL", "BETWEEN", "STARTS_WITH", "TRUE", "FALSE"),
     *("ORDER", "GROUP", "LIMIT", "LIKE"),
 )
-"""What a field can be called only in backquotes, in whatever case."""
+"""Keywords; a field of such a name must be in backquotes."""
 _PLAIN = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
 
 
@@ -36,7 +36,7 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LiteralAt:
-    """A value of a query, and where it stands."""
+    """A literal and its position."""
 
     value: Literal
     position: int = field(default=0, compare=False)
@@ -44,13 +44,13 @@ class LiteralAt:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One field, held against some values."""
+    """A comparison of a field with values."""
 
     name: str
     operator: Operator
     values: tuple[LiteralAt, ...] = ()
     quoted: bool = False
-    """Whether the name stands in backquotes, and so is that of a search attribute for certain."""
+    """Whether the name is in backquotes, and so certainly a search attribute."""
     position: int = field(default=0, compare=False)
 
 
@@ -73,7 +73,7 @@ Query: TypeAlias = Comparison | And | Or | Negated
 
 
 def written(query: Query) -> str:
-    """The query as text; parsed again, it is the same query."""
+    """The query as text, which parses to the same query."""
     match query:
         case Comparison():
             return " ".join(_test(query))

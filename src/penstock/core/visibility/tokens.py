@@ -1,4 +1,4 @@
-"""The words of a query: names, values, operators and brackets, each with its place."""
+"""Tokens of a query: names, values, operators and brackets, with their positions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.core.visibility.query_errors import QueryProblem
 from penstock.core.visibility.syntax import WORDS, Literal
 
 QUERY_MAX = 4096
-"""Characters of a query."""
+"""Most characters of a query."""
 
 
 class TokenKind(StrEnum):
@@ -28,7 +28,7 @@ class TokenKind(StrEnum):
 class QueryToken:
     sort: TokenKind
     text: str
-    """A word in capitals; anything else as it is written."""
+    """Keywords in capitals; other tokens as written."""
     position: int
     value: Literal = ""
 

@@ -1,1 +1,1 @@
-"""Why something waits: what binds it now, what would free it, who is ahead, and when it may start."""
+"""Why something waits: the binding constraint, its remedies, its position, and when it may start."""

@@ -1,7 +1,7 @@
-"""When a task may start: a range from what was dispatched of late, what is ahead, and when limits open.
+"""When a task may start: a range estimated from recent dispatches, the tasks ahead, and when limits open.
 
-The range is meant to hold for a load that stays as it is. Counts of a minute or two are small samples, so both
-ends leave room for twice their usual spread; and what comes meanwhile and goes first is paid for at the late end.
+The range assumes that the load stays as it is. Counts of one or two minutes are small samples, so both ends allow for
+twice the standard deviation; the late end also allows for tasks that arrive meanwhile and go first.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from penstock.core.why.values import Constraint, ConstraintKind, Position, Start
 
 SPREAD = 2.0
 AT_ONCE_MS = 1_000
-"""How soon a free task is taken by somebody who polls."""
+"""How soon an unblocked task is taken by a polling worker."""
 SAMPLE_MIN_MS = 10_000
-"""A calendar minute younger than this says little by itself."""
+"""A calendar minute younger than this is too small a sample by itself."""
 SHARE_MIN = 0.05
-"""A level that gets less than this of what goes may have to wait for ever."""
+"""A level with a smaller share than this may wait forever."""
 FLOWING = (ConstraintKind.LEASES, ConstraintKind.KEY_RUNNING, ConstraintKind.SATURATED)
-"""Limits that the work itself frees again and again: what was dispatched of late tells how often."""
+"""Limits that completing work frees; recent dispatches show how often."""
 TURNS = (
     ConstraintKind.PRIORITY,
     ConstraintKind.FAIRNESS_TURN,
@@ -51,11 +51,11 @@ NO_DISPATCHES = DispatchCounts()
 
 
 class DispatchPace(Struct, frozen=True):
-    """How fast a line went of late."""
+    """Recent dispatches of a queue."""
 
     line: DispatchCounts = NO_DISPATCHES
     higher: DispatchCounts = NO_DISPATCHES
-    """Of levels that go before the task's."""
+    """Of levels before the task's."""
     own: DispatchCounts = NO_DISPATCHES
     """Of the task's own key at its level."""
 
@@ -94,17 +94,15 @@ def estimate_start(
     pace: DispatchPace,
     now_ms: int,
 ) -> StartEstimate:
-    """When a ready task starts, or what must change before anybody can say."""
+    """When a ready task starts, or what must change before that can be estimated."""
     stuck = next((each for each in closed if _never(each)), None)
     if stuck is not None:
-        return StartEstimate(unknown_because=f"It depends on somebody: {stuck.message}.")
+        return StartEstimate(unknown_because=f"Unknown until this changes: {stuck.message}.")
     opens_ms = max((each.opens_at_ms or now_ms for each in closed), default=now_ms)
     line = _bounds(pace.line, now_ms)
     waits_for_others = any(each.kind in FLOWING for each in closed) or place.ahead
     if line is None and waits_for_others:
-        return StartEstimate(
-            unknown_because="Nothing of this line was dispatched in this minute or the one before."
-        )
+        return StartEstimate(unknown_because="The queue dispatched nothing in this minute or the one before.")
     limited = _Limited(queue, scopes)
     soonest, latest = _from_turns(line, place, pace, now_ms) if line else (0.0, 0.0)
     starts = _gate_starts(limited, gates, place.ahead + 1, now_ms)
@@ -124,7 +122,7 @@ def _never(constraint: Constraint) -> bool:
 def _from_turns(
     line: _Bounds, place: Position, pace: DispatchPace, now_ms: int
 ) -> tuple[float, float | None]:
-    """How long it takes until those ahead have gone, soonest and latest; latest None: perhaps for ever."""
+    """How long until the tasks ahead are dispatched, soonest and latest; latest None: possibly never."""
     count = place.ahead + 1
     soonest = max(0.0, count - SPREAD * sqrt(count)) / line.high
     mixed = count + place.ahead_of_others
@@ -139,13 +137,13 @@ def _from_turns(
 
 
 def _share_left(pace: DispatchPace) -> float:
-    """The part of what goes that levels before this one leave over, if they get as much as of late."""
+    """The share of dispatches that higher levels leave, at their recent rate."""
     line, higher = pace.line.now + pace.line.before, pace.higher.now + pace.higher.before
     return max(0.0, 1 - higher / line) if line else 1.0
 
 
 class _Limited(Struct, frozen=True):
-    """A line with what its windows count."""
+    """A queue with the counters of its windows."""
 
     queue: Queue
     scopes: Mapping[str, ScopeState]
@@ -160,9 +158,9 @@ class _Limited(Struct, frozen=True):
 
 
 def _gate_starts(line: _Limited, gates: Sequence[Gate], count: int, now_ms: int) -> list[int]:
-    """Before which moments the limits do not let so many go.
+    """The earliest times at which each limit allows `count` dispatches.
 
-    What they hold back goes in bursts, so where they do, they tell more of the soonest start than the pace does.
+    Limited queues dispatch in bursts, so their limits say more about the soonest start than the recent rate.
     """
     return [at_ms for gate in gates if (at_ms := _lets_go_at(line, gate, count, now_ms)) is not None]
 
@@ -188,7 +186,7 @@ def _lets_go_at(line: _Limited, gate: Gate, count: int, now_ms: int) -> int | No
 
 
 def _gate_ends(line: _Limited, gates: Sequence[Gate], count: int, now_ms: int) -> list[int]:
-    """The same, with what others who share the limits may take first."""
+    """The latest times, if other queues use the shared limits first."""
     ends = []
     for gate in gates:
         at_ms = _lets_go_at(line, gate, count, now_ms)

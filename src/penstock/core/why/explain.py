@@ -1,4 +1,4 @@
-"""Why a task waits, decided from one look at its line by the functions that dispatch asks."""
+"""Why a task waits, from one snapshot of its queue, by the functions that claims use."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from penstock.core.why.workers import QueueWorkers
 
 
 class WaitSnapshot(Struct, frozen=True):
-    """A task and all that decides when it goes, read at one moment."""
+    """A task and everything that decides when it is dispatched, read in one snapshot."""
 
     subject: str
-    """What people call it."""
+    """The name used in sentences."""
     task: Task
     queue: Queue
     queue_workers: QueueWorkers
@@ -45,18 +45,18 @@ class WaitSnapshot(Struct, frozen=True):
     running: int = 0
     scopes: Mapping[str, ScopeState] = field(default_factory=dict)
     pauses: Mapping[str, SettingValue] = field(default_factory=dict)
-    """Who paused the scopes that are paused."""
+    """The pause settings of paused scopes."""
     weight_milli: int = 1_000
     is_coordinated: bool = True
     place: Position | None = None
-    """Known of ready tasks."""
+    """Only of ready tasks."""
     pace: DispatchPace = NO_PACE
     head_cost: int | None = None
-    """What the task costs that goes next in the line, where costs are limited and that is another one."""
+    """The cost of the task at the head of the queue, if cost is limited and it is another task."""
     run_failures: int = 0
-    """How often in a row the workflow task of its run failed."""
+    """Failures in a row of the run's workflow task."""
     excess: LimitExcess | None = None
-    """The structural limit for which the workflow task of its run was refused."""
+    """The structural limit that the run's workflow task exceeds."""
     worker_deaths: int = 0
     """How many workers died running it."""
     is_quarantined: bool = False
@@ -97,9 +97,9 @@ def _leased(seen: WaitSnapshot) -> WaitExplanation:
     task, now_ms = seen.task, seen.now_ms
     since, until = task.leased_at_ms or now_ms, task.lease_expires_at_ms or now_ms
     left = (
-        f"runs out in {duration_text(until - now_ms)}"
+        f"expires in {duration_text(until - now_ms)}"
         if until > now_ms
-        else "has run out and is about to be taken back"
+        else "has expired and is about to be released"
     )
     before = f"; {_deaths(seen)} before" if seen.worker_deaths else ""
     held = Constraint(
@@ -114,18 +114,18 @@ def _leased(seen: WaitSnapshot) -> WaitExplanation:
 
 
 def _prefetched(seen: WaitSnapshot) -> WaitExplanation:
-    """Handed out ahead of time: the limits decide when its worker may start it."""
+    """A prefetched task: the limits decide when its worker may start it."""
     task, now_ms = seen.task, seen.now_ms
     until = task.lease_expires_at_ms or now_ms
     held = Constraint(
         ConstraintKind.PREFETCHED,
-        f"the worker {task.lease_owner} has fetched it ahead of time and has not started it",
+        f"the worker {task.lease_owner} has prefetched it and has not started it",
         opens_at_ms=until,
         frees=(Remedy(RemedyKind.REPORT), Remedy(RemedyKind.WAIT, at_ms=until)),
         holders=(holder(task, None, now_ms),),
     )
     closed = [*_coordination(seen), *(_of(seen, gate) for gate in _gates(seen) if gate.is_closed)]
-    unknown = StartEstimate(unknown_because="Its worker says when it starts it.")
+    unknown = StartEstimate(unknown_because="Its worker decides when to start it.")
     return _answer(seen, [*closed, held], expected=unknown)
 
 
@@ -157,13 +157,13 @@ def _delayed(seen: WaitSnapshot) -> WaitExplanation:
 
 
 def _structural(seen: WaitSnapshot) -> list[Constraint]:
-    """The limit for which the workflow task of its run is refused however often it is tried."""
+    """The structural limit that rejects the run's workflow task on every attempt."""
     is_refused = seen.task.kind is TaskKind.WORKFLOW and seen.excess is not None and seen.excess.was_refused
     return [structural_limit(seen.excess)] if is_refused and seen.excess is not None else []
 
 
 def _moved(seen: WaitSnapshot, due_at_ms: int, before: str) -> WaitExplanation:
-    """A retry that was due already, or is soon, and has a place further on by the retry budget of its line."""
+    """A retry that the retry budget of its queue moved to a later time."""
     task, now_ms, rate = seen.task, seen.now_ms, seen.queue.rules.retry_rate
     at_ms, scope = task.available_at_ms, queue_scope(task.namespace, task.task_queue, task.kind)
     most = "" if rate is None else f" of {rate.micro / MICRO:g} retries a second"
@@ -188,7 +188,7 @@ def _ago(ms: int) -> str:
 
 
 def _after_rest(seen: WaitSnapshot, closed: Sequence[Constraint]) -> StartEstimate:
-    """A task that rests goes back to the front of its key."""
+    """A delayed task returns to the front of its key."""
     front = Position(seen.task.level, seen.task.key)
     return estimate_start(seen.queue, closed, _gates(seen), seen.scopes, front, seen.pace, seen.now_ms)
 
@@ -208,14 +208,14 @@ def _ready(seen: WaitSnapshot) -> WaitExplanation:
 
 
 def _at_the_latest_after(kept: Constraint, expected: StartEstimate) -> StartEstimate:
-    """The worker that it waits for may come at once; if it does not, others have it later."""
+    """The sticky worker may poll at once; otherwise other workers get the task when stickiness expires."""
     if expected.to_ms is None or kept.opens_at_ms is None:
         return expected
     return replace(expected, to_ms=max(expected.to_ms, kept.opens_at_ms + AT_ONCE_MS))
 
 
 def _closed(seen: WaitSnapshot) -> list[Constraint]:
-    """All that is in the way now, in the order in which it is named: who could take it, then what may be given."""
+    """All closed constraints in the order in which they are reported: workers first, then limits."""
     absent = workers.no_available_worker(seen.queue_workers, seen.task)
     key = limits.of_key(seen.queue, seen.key, seen.weight_milli, seen.now_ms)
     full = workers.saturation(seen.queue_workers, seen.task)
@@ -231,7 +231,7 @@ def _closed(seen: WaitSnapshot) -> list[Constraint]:
 def _coordination(seen: WaitSnapshot) -> list[Constraint]:
     if seen.is_coordinated or not seen.queue.is_limited:
         return []
-    message = "the line is limited, and the cache through which servers agree cannot be reached"
+    message = "the queue has limits, and the cache that coordinates servers is unavailable"
     return [Constraint(ConstraintKind.COORDINATION, message, frees=(Remedy(RemedyKind.RESTORE),))]
 
 
@@ -240,7 +240,7 @@ def _gates(seen: WaitSnapshot) -> Sequence[Gate]:
 
 
 def _cost(seen: WaitSnapshot) -> int:
-    """What budgets must have left: none is stepped over, so a dear task keeps those behind it waiting as well."""
+    """The cost that budgets must allow: an expensive task at the head also holds back those behind it."""
     return max(seen.task.cost, seen.head_cost or 0)
 
 
@@ -260,13 +260,13 @@ def _answer(
 
 
 def holder(task: Task, workflow_id: str | None, now_ms: int) -> LeaseHolder:
-    """Who holds a task."""
+    """The holder of a leased task."""
     since, until = task.leased_at_ms or now_ms, task.lease_expires_at_ms or now_ms
     return LeaseHolder(task.task_id, workflow_id, task.task_queue, task.lease_owner, since, until)
 
 
 def held_by(explanation: WaitExplanation, holders: Sequence[LeaseHolder]) -> WaitExplanation:
-    """The same, with who holds what binds."""
+    """The explanation with the leases that use up the binding limit."""
     if explanation.binding is None:
         return explanation
     return replace(explanation, binding=replace(explanation.binding, holders=tuple(holders)))

@@ -1,4 +1,4 @@
-"""Limits as constraints: the gates and the stops of keys that dispatch goes by, with what would open them."""
+"""Limits as constraints: gates and holds of fairness keys, with their remedies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KINDS = {
 def of_gate(
     gate: Gate, pauses: Mapping[str, SettingValue], now_ms: int, cost: int = 0, whose: str = "this task"
 ) -> Constraint:
-    """A gate, closed or soon to be."""
+    """The constraint of a gate that is closed, or will be before the task's turn."""
     pause = pauses.get(gate.scope) if gate.kind is GateKind.PAUSED else None
     if pause is not None:
         gate = replace(gate, opens_at_ms=pause.ends_at_ms)
@@ -51,7 +51,7 @@ def _by(pause: SettingValue | None) -> str:
 
 
 def _frees(gate: Gate, cost: int) -> Sequence[Remedy]:
-    """What opens a gate, each by itself."""
+    """The remedies that open a gate, each sufficient."""
     waits = [] if gate.opens_at_ms is None else [Remedy(RemedyKind.WAIT, gate.scope, at_ms=gate.opens_at_ms)]
     used = gate.used or 0
     match gate.kind:
@@ -72,7 +72,7 @@ def _frees(gate: Gate, cost: int) -> Sequence[Remedy]:
 
 
 def of_key(queue: Queue, state: KeyState, weight_milli: int, now_ms: int) -> Constraint | None:
-    """What keeps the task's key from going, if anything does."""
+    """The constraint of the task's fairness key, if it is held."""
     stop = key_hold(queue.rules, state, weight_milli, now_ms)
     if stop is None:
         return None
@@ -90,16 +90,16 @@ def of_key(queue: Queue, state: KeyState, weight_milli: int, now_ms: int) -> Con
 
 
 def key_scope(queue: Queue, key: str) -> str:
-    """What a key of a line is called beside the scopes."""
+    """The name of a fairness key as a scope."""
     return f"key:{queue_scope(queue.namespace, queue.name, queue.kind).removeprefix('queue:')}/{key}"
 
 
 def _key_rate(stop: KeyHold, state: KeyState, scope: str, now_ms: int) -> Constraint:
-    opens = "" if stop.open_at_ms is None else f"; it goes on in {duration_text(stop.open_at_ms - now_ms)}"
+    opens = "" if stop.open_at_ms is None else f"; it opens in {duration_text(stop.open_at_ms - now_ms)}"
     wait = Remedy(RemedyKind.WAIT, scope, at_ms=stop.open_at_ms)
     return Constraint(
         ConstraintKind.KEY_RATE,
-        f"{key_text(state.key)} was given as many tasks a second as its rate allows{opens}",
+        f"{key_text(state.key)} has reached its rate limit{opens}",
         scope,
         opens_at_ms=stop.open_at_ms,
         frees=(Remedy(RemedyKind.RAISE, scope, to=MICRO, is_rate=True) if stop.open_at_ms is None else wait,),

@@ -1,7 +1,7 @@
-"""Who goes before a task: by level, by the turns of other keys, and by the order inside its own key.
+"""The position of a task: how many tasks of other levels, other keys and its own key go first.
 
-Tags say it without looking at tasks: a key that stands at `tag` gives its next tasks at `tag`, `tag + stride` and
-so on, whoever's tags are less go first. With k tasks of its own key before it, a task goes at `tag + k * stride`.
+It follows from tags, without reading tasks: a lane at `tag` dispatches at `tag`, `tag + stride` and so on, and smaller
+tags go first. A task with k tasks of its own key ahead is dispatched at `tag + k * stride`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KEYS_SHOWN = 10
 
 
 class LevelCounts(Struct, frozen=True):
-    """What may go at one level, and what went there of late."""
+    """Waiting and recently dispatched tasks of one level."""
 
     level: int
     keys: int
@@ -34,32 +34,32 @@ class LevelCounts(Struct, frozen=True):
 
 
 class LaneContext(Struct, frozen=True):
-    """What stands around a task of a line that shares by key."""
+    """The lanes around a task of a queue with fairness."""
 
     own: Lane
     own_ahead: int
     others: Sequence[Lane]
-    """Of its level: those whose tag is not beyond its turn, least first; and those to be placed."""
+    """Lanes of its level with a tag up to its turn, smallest first; and new lanes."""
     keys_before: int
-    """How many they are, where not all were read."""
+    """Their number, where not all were read."""
     clock: VirtualClock
     levels: Sequence[LevelCounts]
     is_exact: bool = True
 
 
 def with_tags(fresh: Sequence[Lane], overrides: Mapping[str, int], clock: VirtualClock) -> list[Lane]:
-    """The lanes of a level that are to be placed, with the tags that the next claim gives them."""
+    """New lanes of a level with the tags that the next claim will assign."""
     known = [replace(each, override_milli=overrides.get(each.key, each.override_milli)) for each in fresh]
     return fairness.assign_tags(known, clock)[0]
 
 
 def turn(lane: Lane, ahead: int, virtual: int) -> int:
-    """The point in virtual time at which the lane gives the task that has so many before it."""
+    """The virtual time at which the lane dispatches the task with `ahead` others before it."""
     return max(lane.tag, virtual) + ahead * stride(lane.weight_milli)
 
 
 def given_before(lane: Lane, tag: int, key: str, virtual: int) -> int:
-    """How many tasks another lane gives before the one of `key` at `tag`; equal tags go by key."""
+    """How many tasks a lane dispatches before the task of `key` at `tag`; ties go by key."""
     step = stride(lane.weight_milli)
     until = tag if lane.key < key else tag - 1
     start = max(lane.tag, virtual)
@@ -67,7 +67,7 @@ def given_before(lane: Lane, tag: int, key: str, virtual: int) -> int:
 
 
 def position(task: Task, around: LaneContext) -> Position:
-    """Where a ready task stands in a line that shares by key."""
+    """The position of a ready task in a queue with fairness."""
     virtual, own = around.clock.virtual, around.own
     at, next_at = turn(own, around.own_ahead, virtual), turn(own, 0, virtual)
     others = [lane for lane in around.others if lane.key != own.key]
@@ -92,7 +92,7 @@ def position(task: Task, around: LaneContext) -> Position:
 
 
 def arrival_position(task: Task, before: int, own: int, levels: Sequence[LevelCounts]) -> Position:
-    """As `position`, in a line that goes by arrival: `before` of the level came earlier, `own` of them of its key."""
+    """The position in order of arrival: `before` tasks of the level came earlier, `own` of them of its key."""
     return Position(
         level=task.level,
         key=task.key,
@@ -113,7 +113,7 @@ def _exact(levels: Sequence[LevelCounts]) -> bool:
 
 
 def turns(place: Position, *, fair: bool) -> list[Constraint]:
-    """What a task waits for when no limit is in its way."""
+    """The turns a task waits for when no limit is closed."""
     waits = [
         (ConstraintKind.PRIORITY, place.ahead_of_levels, "of levels that go first"),
         (

@@ -1,13 +1,13 @@
-"""What a run waits for when no task of its own is under way: activities, timers, or a word from outside."""
+"""What a run without a live workflow task waits for: activities, timers, children, conditions or messages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from penstock.core.history.structural_limits import LimitExcess
-from penstock.core.history.waits import ConditionWait
 from penstock.core.model import ChildRun, Run, Timer
 from penstock.core.timestamps import iso
+from penstock.core.waits import ConditionWait
 from penstock.core.why.sentences import count_text, duration_text, sentence
 from penstock.core.why.values import (
     Constraint,
@@ -28,7 +28,7 @@ def closed_run(run: Run) -> WaitExplanation:
 def waits_for_activities(
     run: Run, parts: Sequence[tuple[str, WaitExplanation]], count: int, timers: Sequence[Timer], now_ms: int
 ) -> WaitExplanation:
-    """A run that waits for activities, of which the first are explained, and perhaps for timers."""
+    """A run that waits for activities, the first of which are explained, and perhaps for timers."""
     names = ", ".join(name for name, _ in parts[:3])
     more = " and others" if count > min(3, len(parts)) else ""
     constraint = Constraint(
@@ -37,7 +37,7 @@ def waits_for_activities(
         used=count,
         frees=(Remedy(RemedyKind.REPORT, count=count),),
     )
-    unknown = StartEstimate(unknown_because="It goes on when an activity ends.")
+    unknown = StartEstimate(unknown_because="It continues when an activity ends.")
     then = (timer(timers, now_ms),) if timers else ()
     return WaitExplanation(sentence(run.workflow_id, constraint), constraint, then, None, unknown)
 
@@ -65,7 +65,7 @@ def timer(timers: Sequence[Timer], now_ms: int) -> Constraint:
 
 
 def waits_for_condition(run: Run, wait: ConditionWait, now_ms: int) -> WaitExplanation:
-    """Only the code knows when its condition holds; what it hears can make it so."""
+    """A run that waits for a condition: only its code can evaluate it, after signals and updates."""
     what = f"the condition {wait.key}" if wait.key else "a condition of its code"
     at_ms = wait.fire_at_ms
     until = "" if at_ms is None else f", or until its timeout in {duration_text(at_ms - now_ms)}"
@@ -74,7 +74,7 @@ def waits_for_condition(run: Run, wait: ConditionWait, now_ms: int) -> WaitExpla
         ConstraintKind.CONDITION, f"it waits until {what} holds{until}", opens_at_ms=at_ms, frees=frees
     )
     expected = StartEstimate(
-        unknown_because="It goes on when a signal or an update makes the condition true."
+        unknown_because="It continues when a signal or an update makes the condition true."
     )
     return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=expected)
 
@@ -90,27 +90,27 @@ def waits_for_children(run: Run, children: Sequence[ChildRun]) -> WaitExplanatio
         used=count,
         frees=(Remedy(RemedyKind.REPORT, count=count),),
     )
-    unknown = StartEstimate(unknown_because="It goes on when a child ends.")
+    unknown = StartEstimate(unknown_because="It continues when a child ends.")
     return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
 
 
 def waits_for_signal(run: Run) -> WaitExplanation:
-    message = "nothing of it is under way; it waits for a signal, an update or a command"
+    message = "it has no open step; it waits for a signal, an update or a command"
     constraint = Constraint(ConstraintKind.SIGNAL, message, frees=(Remedy(RemedyKind.SIGNAL),))
-    unknown = StartEstimate(unknown_because="It goes on when somebody sends something.")
+    unknown = StartEstimate(unknown_because="It continues when a message is sent to it.")
     return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
 
 
 def stranded(run: Run) -> WaitExplanation:
-    """A run that no signal wakes: its code waits for nothing, and it has no workflow task."""
-    message = "nothing of it is under way, and it has no workflow task that would go on"
+    """A run without a workflow task whose code waits for nothing, so that no signal wakes it."""
+    message = "it has no open step and no workflow task"
     constraint = Constraint(ConstraintKind.STRANDED, message, frees=(Remedy(RemedyKind.REPAIR),))
-    unknown = StartEstimate(unknown_because="It goes on when it is repaired.")
+    unknown = StartEstimate(unknown_because="It continues when it is repaired.")
     return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
 
 
 def structural_limit(found: LimitExcess) -> Constraint:
-    """A run that waiting does not help: its code asks for more than a run may hold, or its history is full."""
+    """A structural limit that waiting does not remove: too much is open, or the history is full."""
     what = LIMIT_WORDS.get(found.limit_kind, found.limit_kind)
     if found.was_refused:
         message = f"its workflow task is refused: the run would hold {found.value:,} {what}, of at most {found.most:,}"
@@ -133,9 +133,9 @@ def structural_limit(found: LimitExcess) -> Constraint:
 
 
 def beyond_limit(run: Run, found: LimitExcess) -> WaitExplanation:
-    """A run that waits for a message, and cannot receive one."""
+    """A run that waits for a message and cannot receive one."""
     constraint = structural_limit(found)
-    unknown = StartEstimate(unknown_because=f"It does not go on by itself: {constraint.message}.")
+    unknown = StartEstimate(unknown_because=f"It does not continue by itself: {constraint.message}.")
     return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
 
 

@@ -1,4 +1,4 @@
-"""The sentences of an explanation."""
+"""The English sentences of an explanation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
 def duration_text(ms: int) -> str:
-    """A length of time in its largest fitting unit."""
+    """A duration in its largest fitting unit."""
     for size, unit in _UNITS:
         if ms >= size:
             return f"{ms // size} {unit}"
@@ -19,7 +19,7 @@ def duration_text(ms: int) -> str:
 
 
 def scope_text(scope: str) -> str:
-    """A scope by the words that people use for it."""
+    """A scope in words."""
     word, _, rest = scope.partition(":")
     parts = rest.split("/")
     if word == "queue":
@@ -43,7 +43,7 @@ def key_text(key: str) -> str:
 
 
 def gate_message(gate: Gate, now_ms: int, cost: int = 0, whose: str = "this task") -> str:
-    """What a gate says, closed or soon to be; `cost` is what the task costs that would go next."""
+    """The message of a gate that is or will be closed; `cost` is that of the task that would go next."""
     who, opens = scope_text(gate.scope), _opens(gate.opens_at_ms, now_ms)
     match gate.kind:
         case GateKind.PAUSED:
@@ -53,7 +53,7 @@ def gate_message(gate: Gate, now_ms: int, cost: int = 0, whose: str = "this task
         case GateKind.LEASES:
             return f"{who} leases {gate.used} of at most {gate.most} tasks"
         case GateKind.RATE:
-            return f"{who} gives out {_rate_words(gate)}{opens}"
+            return f"{who} dispatches {_rate_words(gate)}{opens}"
         case GateKind.DISPATCHES:
             return f"{who} has used {gate.used} of its {gate.most} dispatches of this minute{opens}"
         case GateKind.COST:
@@ -63,8 +63,8 @@ def gate_message(gate: Gate, now_ms: int, cost: int = 0, whose: str = "this task
 
 _RATE_SOURCES = {
     RateSource.OPERATOR: "set by the operator",
-    RateSource.WORKER: "conveyed by its workers",
-    RateSource.SYSTEM: "the most of any queue",
+    RateSource.WORKER: "reported by its workers",
+    RateSource.SYSTEM: "the maximum for any queue",
 }
 
 
@@ -82,7 +82,7 @@ def _opens(opens_at_ms: int | None, now_ms: int) -> str:
 
 
 def sentence(subject: str, binding: Constraint | None) -> str:
-    """The answer in one sentence."""
+    """The explanation in one sentence."""
     if binding is None:
         return f"{subject} is next: the first poll of a worker that fits takes it."
     if binding.kind in (ConstraintKind.NOT_WAITING, ConstraintKind.QUARANTINED, ConstraintKind.LEASED):
@@ -95,7 +95,7 @@ def count_text(count: int, noun: str) -> str:
 
 
 def remedy_text(remedy: Remedy, now_ms: int) -> str:
-    """What to do, as an order."""
+    """A remedy as an imperative."""
     scope = "" if remedy.scope is None else scope_text(remedy.scope)
     match remedy.act:
         case RemedyKind.WAIT:
@@ -116,20 +116,20 @@ def remedy_text(remedy: Remedy, now_ms: int) -> str:
         case RemedyKind.POLL:
             return f"bring a worker of {scope} back: it must poll"
         case RemedyKind.TAKE_TURN:
-            return f"wait until {count_text(remedy.count or 0, 'task')} went"
+            return f"wait for {count_text(remedy.count or 0, 'task')} to be dispatched"
         case _:
             return _plain(remedy)
 
 
 def _plain(remedy: Remedy) -> str:
-    """The remedies that speak of no limit in numbers."""
+    """Remedies without a number."""
     match remedy.act:
         case RemedyKind.END_STEPS:
-            return f"wait until {remedy.count} of what the run has open ended; it is then tried again"
+            return f"wait until {remedy.count} of the run's open items have ended; the workflow task is then retried"
         case RemedyKind.RAISE_SETTING:
             return f"raise {remedy.setting} to {remedy.to} or more on every server, and restart them"
         case RemedyKind.UNSET:
-            return f"take the retry budget of {scope_text(remedy.scope or '')} away"
+            return f"remove the retry budget of {scope_text(remedy.scope or '')}"
         case act:
             return _PLAIN[act]
 
@@ -139,8 +139,8 @@ _PLAIN = {
     RemedyKind.REPORT: "wait until its worker reports",
     RemedyKind.FIX: "deploy workflow code that does not fail",
     RemedyKind.END_RUN: "terminate the run",
-    RemedyKind.REPAIR: "repair the run: it is decided again",
-    RemedyKind.MEND: "mend the activity or what it is given, and start it again",
+    RemedyKind.REPAIR: "repair the run: it gets a new workflow task",
+    RemedyKind.MEND: "fix the activity or its input, and start it again",
     RemedyKind.SIGNAL: "send it what it waits for, or cancel it",
 }
 

@@ -1,4 +1,4 @@
-"""What the answer to "why does it wait" is made of."""
+"""The values that an explanation consists of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class ConstraintKind(StrEnum):
-    """What keeps something from going on, in words that stay."""
+    """Kinds of constraints. The values are API."""
 
     NOT_WAITING = "not_waiting"
     QUARANTINED = "quarantined"
@@ -47,7 +47,7 @@ class ConstraintKind(StrEnum):
 
 
 class RemedyKind(StrEnum):
-    """What somebody can do about it."""
+    """Kinds of remedies. The values are API."""
 
     WAIT = "wait_until"
     RESUME = "resume"
@@ -70,36 +70,36 @@ class RemedyKind(StrEnum):
 
 
 MANUAL = frozenset({RemedyKind.RESTORE, RemedyKind.FIX, RemedyKind.MEND, RemedyKind.RAISE_SETTING})
-"""What no program that reads the answer can do by itself: code must be written, or servers reconfigured."""
+"""Remedies that need a person: code must be changed, or servers reconfigured."""
 
 
 class Remedy(Struct, frozen=True):
-    """One way to remove a constraint; any of several is enough."""
+    """One way to remove a constraint; each of several is sufficient."""
 
     act: RemedyKind
     scope: str | None = None
     to: int | None = None
-    """The least value of a limit that is to be raised."""
+    """The smallest sufficient value of a limit to raise."""
     is_rate: bool = False
-    """Whether that is in millionths per second."""
+    """Whether `to` is in millionths per second."""
     at_ms: int | None = None
     count: int | None = None
-    """How many leases must end, or how many tasks must go."""
+    """How many leases must end, or tasks be dispatched."""
     task_type: str | None = None
     build_id: str | None = None
     worker: str | None = None
-    """Whose leases must end, where it matters."""
+    """The worker whose leases must end, where it matters."""
     setting: str | None = None
-    """The server setting that is to be raised."""
+    """The server setting to raise."""
 
     @property
     def is_manual(self) -> bool:
-        """Whether a person must do it. Anything else, done as it says, removes the constraint."""
+        """Whether it needs a person. Any other remedy removes the constraint when applied."""
         return self.act in MANUAL
 
 
 class LeaseHolder(Struct, frozen=True):
-    """Who holds a lease that a limit counts."""
+    """A lease that a limit counts, and its worker."""
 
     task_id: str
     workflow_id: str | None
@@ -110,37 +110,37 @@ class LeaseHolder(Struct, frozen=True):
 
 
 class Constraint(Struct, frozen=True):
-    """One thing in the way."""
+    """One reason why something waits."""
 
     kind: ConstraintKind
     message: str
-    """What it is, as the end of a sentence that begins with what waits."""
+    """The reason, as the end of a sentence that begins with its subject."""
     scope: str | None = None
     most: int | None = None
     used: int | None = None
     opens_at_ms: int | None = None
-    """When time alone removes it; None: when something else changes."""
+    """When time alone removes it; None: only a change does."""
     frees: tuple[Remedy, ...] = ()
     is_closed: bool = True
-    """Whether it is in the way already; False: it will be before the task's turn comes."""
+    """Whether it binds already; False: it will before the task's turn."""
     holders: tuple[LeaseHolder, ...] = ()
 
 
 class Position(Struct, frozen=True):
-    """What goes before a ready task, as things stand."""
+    """The tasks ahead of a ready task."""
 
     level: int
     key: str
     ahead_by_level: tuple[tuple[int, int], ...] = ()
-    """Of levels that go first: level and tasks."""
+    """Tasks of levels that go first, by level."""
     ahead_by_key: tuple[tuple[str, int], ...] = ()
-    """Of other keys of its level, those with the most: key and tasks that go before it."""
+    """Tasks of other keys of its level, for the keys with the most."""
     ahead_of_others: int = 0
-    """Of all other keys of its level."""
+    """Tasks of all other keys of its level."""
     ahead_of_own: int = 0
-    """Of its own key."""
+    """Tasks of its own key."""
     key_turn: int = 0
-    """How many tasks of other keys go before the next task of its own key."""
+    """Tasks of other keys that go before the next task of its own key."""
     is_exact: bool = True
 
     @property
@@ -153,18 +153,18 @@ class Position(Struct, frozen=True):
 
 
 class StartEstimate(Struct, frozen=True):
-    """When it starts, as a range; or why nobody can say."""
+    """When it starts, as a range; or why that is unknown."""
 
     from_ms: int | None = None
     to_ms: int | None = None
     unknown_because: str | None = None
 
 
-NO_ESTIMATE = StartEstimate(unknown_because="Nothing is waited for.")
+NO_ESTIMATE = StartEstimate(unknown_because="It does not wait.")
 
 
 class WaitExplanation(Struct, frozen=True):
-    """The whole answer. Nothing binds: the next poll of a worker that fits takes it."""
+    """A complete explanation. Without a binding constraint, the next poll of a matching worker takes the task."""
 
     sentence: str
     binding: Constraint | None

@@ -1,4 +1,4 @@
-"""Whether anybody can take a task: workers of its type and build, heard lately, not draining, with a free slot."""
+"""Whether a worker can take a task: of its type and build, with recent heartbeats, not draining, with a free slot."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from penstock.core.why.values import Constraint, ConstraintKind, Remedy, RemedyK
 
 
 class QueueWorkers(Struct, frozen=True):
-    """The workers of a queue, with what they run of one line."""
+    """The workers of a queue, with their used slots for one kind of task."""
 
     workers: Sequence[WorkerRecord]
     cohorts: Sequence[Cohort]
     held: Mapping[str, int]
-    """How many of their slots for its kind of task are taken, by worker."""
+    """Used slots by worker."""
     now_ms: int
     stale_after_ms: int
 
@@ -34,7 +34,7 @@ class QueueWorkers(Struct, frozen=True):
         return is_stale(worker, self.now_ms, self.stale_after_ms)
 
     def serving(self, task: Task) -> Sequence[WorkerRecord]:
-        """Those who may poll for the task and were heard lately."""
+        """Workers that may poll for the task and are not stale."""
         return [w for w in self.fitting(task) if not self.is_draining(w) and not self.is_silent(w)]
 
 
@@ -47,7 +47,7 @@ def _fits(worker: WorkerRecord, task: Task) -> bool:
 UNSERVED = frozenset(
     {ConstraintKind.NO_WORKER, ConstraintKind.NO_POLLER, ConstraintKind.DRAINING, ConstraintKind.NO_SLOTS}
 )
-"""Constraints that the work itself never removes: a worker must be started, or changed."""
+"""Constraints that completing work never removes: a worker must be started or changed."""
 
 
 class RouteWait(Struct, frozen=True):
@@ -57,25 +57,25 @@ class RouteWait(Struct, frozen=True):
     """One of them."""
     constraint: Constraint
     ready: int
-    """How many there are, counted up to a bound."""
+    """Their number, counted up to a bound."""
 
     @property
     def is_unserved(self) -> bool:
-        """Whether they wait for ever unless something changes; False: every slot for them is leased."""
+        """Whether they wait until something changes; False: every slot for them is in use."""
         return self.constraint.kind in UNSERVED
 
 
 def worker_constraint(queue_workers: QueueWorkers, task: Task) -> Constraint | None:
-    """Why no worker takes a ready task now, limits aside; None: one could.
+    """Why no worker takes a ready task now, apart from limits; None: one could.
 
-    It depends on the kind, type and build of the task alone, so it is the same for all ready tasks of a route. `why`
-    and everything that describes a queue ask this function, or the two that it consists of.
+    Depends only on the kind, type and build of the task, so it is the same for all ready tasks of a route. "Why" and
+    all descriptions of a queue use this function, or the two that it consists of.
     """
     return no_available_worker(queue_workers, task) or saturation(queue_workers, task)
 
 
 def no_available_worker(queue_workers: QueueWorkers, task: Task) -> Constraint | None:
-    """Why no worker can be given the task at all, however long it waits."""
+    """Why no worker can take the task at all, however long it waits."""
     if queue_workers.serving(task):
         return None
     fitting = queue_workers.fitting(task)
@@ -100,11 +100,11 @@ def _no_worker(queue_workers: QueueWorkers, task: Task) -> Constraint:
 
 
 def _no_poller(queue_workers: QueueWorkers, task: Task, silent: Sequence[WorkerRecord]) -> Constraint:
-    heard_ms = max(worker.heartbeat_at_ms for worker in silent)
+    heartbeat_at_ms = max(worker.heartbeat_at_ms for worker in silent)
     return Constraint(
         ConstraintKind.NO_POLLER,
         f"{count_text(len(silent), 'worker')} of the task queue {task.task_queue} could take it, and none polls: "
-        f"the last was heard {(queue_workers.now_ms - heard_ms) // 1000} s ago",
+        f"the last heartbeat was {(queue_workers.now_ms - heartbeat_at_ms) // 1000} s ago",
         scope=_line(task),
         most=len(silent),
         used=0,
@@ -116,7 +116,7 @@ def _draining(queue_workers: QueueWorkers, task: Task, fitting: Sequence[WorkerR
     builds = sorted({worker.build_id or "" for worker in fitting})
     named = ", ".join(build or "(no build)" for build in builds)
     freed_by = [Remedy(RemedyKind.RESUME_BUILD, _line(task), build_id=build) for build in builds]
-    if task.compatibility is None and "" not in builds:  # one without a build would be draining as well
+    if task.compatibility is None and "" not in builds:  # workers without a build would be draining as well
         freed_by.append(_register(task))
     return Constraint(
         ConstraintKind.DRAINING,
@@ -129,17 +129,17 @@ def _draining(queue_workers: QueueWorkers, task: Task, fitting: Sequence[WorkerR
 
 
 def sticky_wait(queue_workers: QueueWorkers, task: Task) -> Constraint | None:
-    """Whether the task waits for the worker that keeps its run in memory; one that does not serve is not waited for."""
-    keeper = next(
+    """The wait for the worker that has the task's run cached, unless that worker is not serving."""
+    sticky_worker = next(
         (each for each in queue_workers.serving(task) if each.worker_id == task.sticky_worker_id), None
     )
-    if keeper is None or task.sticky_until_ms is None or not task.is_sticky(queue_workers.now_ms):
+    if sticky_worker is None or task.sticky_until_ms is None or not task.is_sticky(queue_workers.now_ms):
         return None
     left = duration_text(task.sticky_until_ms - queue_workers.now_ms)
     return Constraint(
         ConstraintKind.STICKY,
-        f"the worker {keeper.worker_id} keeps its run in memory and has it to itself for another {left}; "
-        "then anybody may take it",
+        f"the worker {sticky_worker.worker_id} has its run cached, and the task is sticky to it for another {left}; "
+        "then any worker may take it",
         scope=_line(task),
         opens_at_ms=task.sticky_until_ms,
         frees=(Remedy(RemedyKind.WAIT, at_ms=task.sticky_until_ms),),
@@ -147,7 +147,7 @@ def sticky_wait(queue_workers: QueueWorkers, task: Task) -> Constraint | None:
 
 
 def saturation(queue_workers: QueueWorkers, task: Task) -> Constraint | None:
-    """Whether every slot of those who could take the task is leased, or they have none."""
+    """The constraint that every slot of the matching workers is in use, or that they have none."""
     serving = queue_workers.serving(task)
     slots = sum(worker.slots(task.kind) for worker in serving)
     held = sum(
@@ -179,7 +179,7 @@ def _no_slots(task: Task, serving: Sequence[WorkerRecord]) -> Constraint:
 
 
 def _nearest_slot(queue_workers: QueueWorkers, task: Task, serving: Sequence[WorkerRecord]) -> Remedy:
-    """The worker that has to end the fewest leases; some hold more than they have slots."""
+    """The worker that must end the fewest leases; some hold more than they have slots."""
     able = [each for each in serving if each.slots(task.kind)]
     over = {
         each.worker_id: queue_workers.held.get(each.worker_id, 0) - each.slots(task.kind) + 1 for each in able

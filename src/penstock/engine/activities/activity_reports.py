@@ -1,4 +1,29 @@
-"""What workers report on activity tasks: complete, fail, heartbeat; and what happens when nobody reports."""
+"""Worker reports on activity tasks (complete, fail, heartbeat, hand back), timeouts, and expired leases.
+
+Theory of operation
+-------------------
+An activity attempt is identified by its lease token. A report is accepted only from the holder of the live lease; a
+late or repeated report changes nothing (`late-answers-change-nothing`). A repeated report gets the receipt of the
+first: the token and outcome of the last report are kept in the task's row.
+
+Every report takes the locks of its run and then of its task, checks the lease, and records outcome, events and
+follow-up tasks in one transaction. The same transaction enforces timeouts: a report that arrives after one of the four
+activity clocks has expired records the timeout instead, whether or not the sweeper has been there. So the outcome does
+not depend on when the sweeper runs.
+
+An attempt ends in one of four ways:
+
+- *completed* or *failed* by report. A failure is retried according to the policy, or closes the activity.
+- *throttled* upstream: the failure closes the budget group for all its queues, and the attempt is not counted.
+- *timed out* by a clock (start-to-close, schedule-to-start, schedule-to-close, heartbeat).
+- *lease expired*: the worker died or was cut off. The task is redelivered, retried or failed as the activity's
+  lost-lease option says; worker deaths are counted, and an activity that keeps killing workers is quarantined.
+
+Clock stalls of this server are not held against workers: for a grace period after a stall or a restart, the effective
+time of lease checks lies before it (`_now_minus_grace_ms`).
+
+Rejected: enforcing timeouts in the sweeper alone, which let a late completion win or lose by the sweeper's timing.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +33,6 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from penstock.core.history import waits
 from penstock.core.history.command_effects import closed
 from penstock.core.history.events import CODEC, EventType
 from penstock.core.history.payloads import activity_payload
@@ -77,7 +101,7 @@ from penstock.ports.store import Transaction, Tx
 
 
 class AttemptFailure(Struct, frozen=True):
-    """How an attempt failed, in the worker's words."""
+    """An attempt's failure as its worker reported it."""
 
     message: str
     type: str | None = None
@@ -85,29 +109,31 @@ class AttemptFailure(Struct, frozen=True):
     non_retryable: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
     throttled_ms: int | None = None
-    """Refused upstream, which asks to be left alone for so long; None: it failed by itself."""
+    """For how long the upstream service asked to be left alone (`Retry-After`); None: not throttled."""
     next_ms: int | None = None
-    """How long to wait before another attempt; None: as the policy says."""
+    """Backoff before the next attempt; None: the retry policy decides."""
 
     def is_timeout(self, kind: str) -> bool:
-        """Whether the worker itself has ended the attempt because this timeout had run out."""
+        """Whether the worker itself ended the attempt because this timeout expired."""
         return self.extra.get("kind") == "timeout" and self.extra.get("timeout_type") == kind
 
     @property
     def stack(self) -> str | None:
-        """Where the code of the worker raised it."""
-        told = self.extra.get("stack_trace")
-        return told if isinstance(told, str) else None
+        """The worker's stack trace."""
+        trace = self.extra.get("stack_trace")
+        return trace if isinstance(trace, str) else None
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The names by which a retry policy may know it: of its class, or of the clock that ran out."""
+        """The error types that a retry policy matches: of the exception class, or of the expired timeout."""
         clock = self.extra.get("timeout_type") if self.extra.get("kind") == "timeout" else None
         clocks = timeout_types(clock) if isinstance(clock, str) else ()
         return *(each for each in (self.type, self.cls) if each), *clocks
 
 
 class ActivityReceipt(Struct, frozen=True):
+    """What a report was recorded as."""
+
     task: Task
     run: Run
     activity: Activity
@@ -115,11 +141,11 @@ class ActivityReceipt(Struct, frozen=True):
     next_task_id: TaskId | None = None
     repeated: bool = False
     late: str | None = None
-    """Which timeout had run out before the report: the timeout was recorded, the report was not."""
+    """The timeout that expired before the report and was recorded in its place."""
 
 
 def check_recorded(receipt: ActivityReceipt) -> ActivityReceipt:
-    """The receipt, or the refusal of a report that came after a timeout of its attempt."""
+    """Return the receipt. Raises `LeaseLost` if a timeout was recorded in place of the report."""
     if receipt.late is not None:
         raise _timed_out(receipt.task, receipt.late)
     return receipt
@@ -129,39 +155,31 @@ def _timed_out(task: Task, kind: str) -> LeaseLost:
     return LeaseLost(
         Reason.STALE_ATTEMPT,
         f"The report came after the {kind.replace('_', ' ')} timeout of the activity, so it was not recorded. "
-        "Give the activity more time, or let its code end when it is cancelled.",
+        "Raise the timeout, or make the activity stop when it is cancelled.",
         timeout_kind=kind,
         current_attempt=task.attempt,
         task_status=task.state.value,
     )
 
 
-async def complete(
-    ctx: EngineContext, namespace: str, task_id: TaskId, report: Report, result: Blob, cost: int | None = None
-) -> ActivityReceipt:
-    """Record the result of an activity, once, and what it did cost, if that is told."""
-    done = completion_transaction(ctx, namespace, task_id, report, result, cost)
-    return check_recorded(await ctx.store.transact(done.operation, key=done.key))
-
-
 def completion_transaction(
     ctx: EngineContext, namespace: str, task_id: TaskId, report: Report, result: Blob, cost: int | None = None
 ) -> Transaction[ActivityReceipt]:
-    """The same as an operation that is yet to be carried out; its receipt has to be `check_recorded`."""
+    """Record the result of an activity, and its actual cost if given. Pass the receipt to `check_recorded`."""
 
     async def operation(tx: Tx) -> ActivityReceipt:
         held = await _open(ctx, tx, namespace, task_id, report)
         if held.before is not None:
             return held.before
-        late = _late(ctx, tx, held)
+        late = _expired_timeout(ctx, tx, held)
         if late is not None:
-            return await _too_late(tx, held, late)
-        said = _attempt_payload(held.activity, report.token)
-        said |= {"result": result, "payload_codec": CODEC}
-        event = NewEvent(EventType.ACTIVITY_COMPLETED, said)
+            return await _time_out_late_report(tx, held, late)
+        payload = _attempt_payload(held.activity, report.token)
+        payload |= {"result": result, "payload_codec": CODEC}
+        event = NewEvent(EventType.ACTIVITY_COMPLETED, payload)
         done = answered(held.task, report, TaskState.DONE, "completed", held.task.available_at_ms, cost)
         budgets.settle_cost(tx, held.task, cost)
-        run = await _settle(tx, held, ActivityStatus.COMPLETED, event, done, output=result)
+        run = await _close_activity(tx, held, ActivityStatus.COMPLETED, event, done, output=result)
         return ActivityReceipt(done, run, held.activity, "completed", _live_task(run))
 
     return Transaction(operation, run_of(task_id))
@@ -175,7 +193,7 @@ async def fail(
     failure: AttemptFailure,
     cost: int | None = None,
 ) -> ActivityReceipt:
-    """Record a failed attempt: another one follows, or the activity has failed."""
+    """Commit `failure_transaction`. A throttled failure first makes its budget group closable."""
     if failure.throttled_ms is not None:
         await budgets.make_closable(ctx, task_id)
     failed = failure_transaction(ctx, namespace, task_id, report, failure, cost)
@@ -190,67 +208,69 @@ def failure_transaction(
     failure: AttemptFailure,
     cost: int | None = None,
 ) -> Transaction[ActivityReceipt]:
-    """The same as an operation that is yet to be carried out; its receipt has to be `check_recorded`.
+    """Record a failed attempt: schedule a retry, or fail the activity. Pass the receipt to `check_recorded`.
 
-    A failure that comes after a timeout is not recorded, unless it reports that very timeout.
+    After an expired timeout the timeout is recorded instead, unless the failure reports that same timeout.
     """
 
     async def operation(tx: Tx) -> ActivityReceipt:
         held = await _open(ctx, tx, namespace, task_id, report)
         if held.before is not None:
             return held.before
-        late = _late(ctx, tx, held)
+        late = _expired_timeout(ctx, tx, held)
         if late is not None and not failure.is_timeout(late):
-            return await _too_late(tx, held, late)
+            return await _time_out_late_report(tx, held, late)
         budgets.settle_cost(tx, held.task, cost)
         if failure.throttled_ms is not None:
-            return await _refused_upstream(tx, held, report, failure, failure.throttled_ms, cost)
+            return await _throttled(tx, held, report, failure, failure.throttled_ms, cost)
         if is_stop_requested(held) and failure.extra.get("cancelled"):
             done = answered(held.task, report, TaskState.DONE, "cancelled", held.task.available_at_ms, cost)
-            run = await _stop(tx, held, done, failure.message)
+            run = await _close_cancelled(tx, held, done, failure.message)
             return ActivityReceipt(done, run, held.activity, "cancelled", _live_task(run))
-        held, told = _count_worker_death(ctx, held, failure)
-        verdict = after_failure(held.activity, told.types, told.non_retryable, tx.now_ms, told.next_ms)
+        held, counted = _count_worker_death(ctx, held, failure)
+        verdict = after_failure(
+            held.activity, counted.types, counted.non_retryable, tx.now_ms, counted.next_ms
+        )
         verdict = NoRetry() if is_stop_requested(held) else verdict
         if isinstance(verdict, RetryAt):
             state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
-            resting = replace(
+            delayed = replace(
                 answered(held.task, report, state, "failed", verdict.at_ms, cost),
                 last_error=join_error(failure.message, failure.stack),
             )
-            run = await _retry(tx, held, resting, verdict, failure.message, failure.type)
-            return ActivityReceipt(resting, run, held.activity, "failed", resting.task_id)
-        payload = _attempt_payload(held.activity, report.token) | _failure_payload(held.activity, told)
+            run = await _schedule_retry(tx, held, delayed, verdict, failure.message, failure.type)
+            return ActivityReceipt(delayed, run, held.activity, "failed", delayed.task_id)
+        payload = _attempt_payload(held.activity, report.token) | _failure_payload(held.activity, counted)
         done = answered(held.task, report, TaskState.DONE, "failed", held.task.available_at_ms, cost)
         event = NewEvent(EventType.ACTIVITY_FAILED, payload)
-        run = await _settle(tx, held, ActivityStatus.FAILED, event, done)
+        run = await _close_activity(tx, held, ActivityStatus.FAILED, event, done)
         return ActivityReceipt(done, run, held.activity, "failed", _live_task(run))
 
     return Transaction(operation, run_of(task_id))
 
 
-async def _refused_upstream(
+async def _throttled(
     tx: Tx, held: HeldTask, report: Report, failure: AttemptFailure, throttled_ms: int, cost: int | None
 ) -> ActivityReceipt:
-    """Close the budget group for everybody; the task waits as long, and this attempt does not count."""
+    """Close the budget group for `throttled_ms`, delay the task as long, and do not count the attempt."""
     until_ms = await budgets.close(tx, held.task, throttled_ms)
     if is_stop_requested(held):
         done = answered(held.task, report, TaskState.DONE, "throttled", held.task.available_at_ms, cost)
-        run = await _stop(tx, held, done, failure.message)
+        run = await _close_cancelled(tx, held, done, failure.message)
         return ActivityReceipt(done, run, held.activity, "throttled", _live_task(run))
-    resting = replace(
+    delayed = replace(
         answered(held.task, report, TaskState.DELAYED, "throttled", until_ms, cost),
         attempt=held.task.attempt - 1,
         last_error=join_error(failure.message, failure.stack),
     )
     verdict = RetryAt(until_ms, throttled_ms)
     uncharged = replace(held, activity=replace(held.activity, attempt=held.activity.attempt - 1))
-    run = await _retry(tx, uncharged, resting, verdict, failure.message, failure.type)
-    return ActivityReceipt(resting, run, held.activity, "throttled", resting.task_id)
+    run = await _schedule_retry(tx, uncharged, delayed, verdict, failure.message, failure.type)
+    return ActivityReceipt(delayed, run, held.activity, "throttled", delayed.task_id)
 
 
 class Heartbeat(Struct, frozen=True):
-    """Whether the worker may go on, and until when it holds the task."""
+    """Whether the lease was renewed, and whether the activity should stop."""
 
     task: Task
     run: Run
@@ -258,7 +278,7 @@ class Heartbeat(Struct, frozen=True):
     recorded: bool
     reason: str | None = None
     cancel_requested: bool = False
-    """Whether the workflow asked it to stop, and waits for its report."""
+    """Whether the workflow requested cancellation and waits for the report."""
 
 
 async def heartbeat(
@@ -269,58 +289,54 @@ async def heartbeat(
     details: str | None,
     lease_ms: int | None = None,
 ) -> Heartbeat:
-    """Renew the lease and the heartbeat clock; a lease that ended is never brought back."""
+    """Renew the lease and the heartbeat clock, and store the details. An ended lease is never revived."""
 
     async def operation(tx: Tx) -> Heartbeat:
         run = await tx.runs.lock(run_of(task_id))
         task = await tx.tasks.lock(task_id)
-        task, run, activity = await _known(tx, task, run, namespace, report)
+        task, run, activity = await _find_attempt(tx, task, run, namespace, report)
         refusal = _lease_refusal(task, run, activity, report, _now_minus_grace_ms(ctx, tx, task, activity))
-        late = None if refusal is not None else _late(ctx, tx, HeldTask(task, run, activity))
+        late = None if refusal is not None else _expired_timeout(ctx, tx, HeldTask(task, run, activity))
         if late is not None:
             refusal = _timed_out(task, late)
         if refusal is not None:
             return Heartbeat(task, run, activity, recorded=False, reason=refusal.reason.value)
         renewed = renew(task, tx.now_ms, task.claimed or ctx.settings.leases.of_activity(lease_ms))
-        told = newest_details(
+        newest = newest_details(
             activity.heartbeat_details, details, same_attempt=activity.heartbeat_at_ms is not None
         )
-        beat = replace(activity, heartbeat_at_ms=tx.now_ms, heartbeat_details=told)
+        renewed_activity = replace(activity, heartbeat_at_ms=tx.now_ms, heartbeat_details=newest)
         if not task.claimed:
-            beat = replace(beat, deadline_at_ms=running_deadline_at_ms(beat))
+            renewed_activity = replace(
+                renewed_activity, deadline_at_ms=running_deadline_at_ms(renewed_activity)
+            )
         tx.tasks.save(renewed, TaskState.LEASED)
         if ctx.journals:
             tx.journal.append(journal_lines.renewed(renewed, tx.now_ms))
-        tx.activities.save(beat)
+        tx.activities.save(renewed_activity)
         tx.workers.touch(namespace, report.owner, tx.now_ms)
-        asked = is_stop_requested(HeldTask(renewed, run, beat))
-        return Heartbeat(renewed, run, beat, recorded=True, cancel_requested=asked)
+        stop_requested = is_stop_requested(HeldTask(renewed, run, renewed_activity))
+        return Heartbeat(renewed, run, renewed_activity, recorded=True, cancel_requested=stop_requested)
 
     return await ctx.store.transact(operation, key=run_of(task_id))
-
-
-async def hand_back(ctx: EngineContext, namespace: str, task_id: TaskId, report: Report) -> ActivityReceipt:
-    """Give a task back that is not going to be done here: it waits again at once, and no attempt is charged."""
-    back = hand_back_transaction(ctx, namespace, task_id, report)
-    return await ctx.store.transact(back.operation, key=back.key)
 
 
 def hand_back_transaction(
     ctx: EngineContext, namespace: str, task_id: TaskId, report: Report
 ) -> Transaction[ActivityReceipt]:
-    """The same as an operation that is yet to be carried out."""
+    """Return a task that the worker will not run: it is ready again at once, and the attempt is not counted."""
 
     async def operation(tx: Tx) -> ActivityReceipt:
         run = await tx.runs.lock(run_of(task_id))
         task = await tx.tasks.lock(task_id)
-        task, run, activity = await _known(tx, task, run, namespace, report, may_repeat=True)
+        task, run, activity = await _find_attempt(tx, task, run, namespace, report, may_repeat=True)
         outcome = repeated(task, report)
         if outcome is not None:
             return ActivityReceipt(task, run, activity, outcome, repeated=True)
-        held = _in_time(ctx, tx, _checked(ctx, tx, HeldTask(task, run, activity), report))
+        held = _check_in_time(ctx, tx, _check_lease(ctx, tx, HeldTask(task, run, activity), report))
         if is_stop_requested(held):
             done = answered(task, report, TaskState.DONE, HANDED_BACK, task.available_at_ms)
-            run = await _stop(tx, held, done, "The worker stopped before the activity had ended.")
+            run = await _close_cancelled(tx, held, done, "The worker stopped before the activity ended.")
             return ActivityReceipt(done, run, activity, HANDED_BACK, _live_task(run))
         uncharged = replace(held.task, attempt=held.task.attempt - 1)
         again = answered(uncharged, report, TaskState.READY, HANDED_BACK, tx.now_ms)
@@ -339,7 +355,7 @@ def hand_back_transaction(
 
 
 async def time_out(ctx: EngineContext, activity_id: ActivityId) -> bool:
-    """Apply whichever of the four clocks has run out."""
+    """Apply the first of the four activity timeouts that has expired; returns whether one had."""
 
     async def operation(tx: Tx) -> bool:
         run = await tx.runs.lock(run_of(activity_id))
@@ -353,16 +369,16 @@ async def time_out(ctx: EngineContext, activity_id: ActivityId) -> bool:
         kind = expired_clock(activity, task.available_at_ms, tx.now_ms)
         if kind is None:
             return False
-        await _run_out(tx, HeldTask(task, run, activity), kind)
+        await _apply_timeout(tx, HeldTask(task, run, activity), kind)
         return True
 
     return await ctx.store.transact(operation, key=run_of(activity_id))
 
 
 async def reclaim(ctx: EngineContext, task_id: TaskId, *, expired_only: bool = True) -> bool:
-    """Take back the lease of an activity task that nobody renewed, or whose worker has left.
+    """Take back the lease of an activity task that expired, or (`expired_only` False) whose worker deregistered.
 
-    Work that a worker left is delivered again. One that was not heard of any more died: what follows is decided.
+    A deregistered worker's task is redelivered. An expired lease counts as a worker death: see `_expire_lease`.
     """
 
     async def operation(tx: Tx) -> bool:
@@ -382,7 +398,7 @@ async def reclaim(ctx: EngineContext, task_id: TaskId, *, expired_only: bool = T
             return False
         if expired_only:
             await record_death(tx, task.namespace, task.lease_owner, task.lease_expires_at_ms)
-        if task.claimed:  # handed out ahead of time and never started: no attempt was made
+        if task.claimed:  # prefetched and never started: no attempt was made
             unstarted = replace(task, attempt=task.attempt - 1)
             again = freed(unstarted, TaskState.READY, available_at_ms=tx.now_ms, how="expired")
             requeue(tx, again, TaskState.LEASED)
@@ -392,9 +408,9 @@ async def reclaim(ctx: EngineContext, task_id: TaskId, *, expired_only: bool = T
         if is_stop_requested(held):
             how = "expired" if expired_only else HANDED_BACK
             done = freed(task, TaskState.DONE, available_at_ms=task.available_at_ms, error=message, how=how)
-            await _stop(tx, held, done, message)
+            await _close_cancelled(tx, held, done, message)
         elif expired_only:
-            await _bury(ctx, tx, held, message)
+            await _expire_lease(ctx, tx, held, message)
         else:
             _redeliver(tx, held, message, HANDED_BACK)
         return True
@@ -403,6 +419,8 @@ async def reclaim(ctx: EngineContext, task_id: TaskId, *, expired_only: bool = T
 
 
 class HeldTask(Struct, frozen=True):
+    """A locked activity task whose lease the reporter holds; `before` is the receipt of a repeated report."""
+
     task: Task
     run: Run
     activity: Activity
@@ -410,22 +428,22 @@ class HeldTask(Struct, frozen=True):
 
 
 def is_stop_requested(held: HeldTask) -> bool:
-    """Whether the workflow asked the activity to stop and waits for its end: there is no further attempt."""
-    return waits.is_ending(held.run.waits, held.activity.step)
+    """Whether the workflow requested cancellation of the activity, so that there is no further attempt."""
+    return held.activity.step in held.run.waits.ending
 
 
 async def _open(ctx: EngineContext, tx: Tx, namespace: str, task_id: TaskId, report: Report) -> HeldTask:
     run = await tx.runs.lock(run_of(task_id))
     task = await tx.tasks.lock(task_id)
-    task, run, activity = await _known(tx, task, run, namespace, report, may_repeat=True)
+    task, run, activity = await _find_attempt(tx, task, run, namespace, report, may_repeat=True)
     outcome = repeated(task, report)
     if outcome is not None:
         return HeldTask(task, run, activity, ActivityReceipt(task, run, activity, outcome, repeated=True))
-    held = _checked(ctx, tx, HeldTask(task, run, activity), report)
+    held = _check_lease(ctx, tx, HeldTask(task, run, activity), report)
     if task.claimed:
         raise Conflict(
             Reason.TASK_NOT_STARTED,
-            "The task was handed out ahead of time and has no permit to run. Start it before it is run: "
+            "The task was prefetched and has no permit to run. Start it before running it: "
             f"POST /api/worker/activity-tasks/{task_id}/start.",
             task_status=task.state.value,
         )
@@ -433,47 +451,47 @@ async def _open(ctx: EngineContext, tx: Tx, namespace: str, task_id: TaskId, rep
 
 
 async def held_by(ctx: EngineContext, tx: Tx, namespace: str, task_id: TaskId, report: Report) -> HeldTask:
-    """The task, if the reporter holds its live lease and no timeout has run out; else the refusal that says why not."""
+    """Lock a task. Raises unless the reporter holds its live lease and no timeout has expired."""
     run = await tx.runs.lock(run_of(task_id))
     task = await tx.tasks.lock(task_id)
-    task, run, activity = await _known(tx, task, run, namespace, report)
-    return _in_time(ctx, tx, _checked(ctx, tx, HeldTask(task, run, activity), report))
+    task, run, activity = await _find_attempt(tx, task, run, namespace, report)
+    return _check_in_time(ctx, tx, _check_lease(ctx, tx, HeldTask(task, run, activity), report))
 
 
-def _late(ctx: EngineContext, tx: Tx, held: HeldTask) -> str | None:
-    """Which timeout had run out when the report came; time in which this server could not be reached is excused."""
+def _expired_timeout(ctx: EngineContext, tx: Tx, held: HeldTask) -> str | None:
+    """The timeout that had expired when the report arrived, not counting stalls of this server."""
     now_ms = _now_minus_grace_ms(ctx, tx, held.task, held.activity)
     return expired_clock(held.activity, held.task.available_at_ms, now_ms)
 
 
-def _in_time(ctx: EngineContext, tx: Tx, held: HeldTask) -> HeldTask:
-    late = _late(ctx, tx, held)
+def _check_in_time(ctx: EngineContext, tx: Tx, held: HeldTask) -> HeldTask:
+    late = _expired_timeout(ctx, tx, held)
     if late is not None:
         raise _timed_out(held.task, late)
     return held
 
 
-async def _too_late(tx: Tx, held: HeldTask, kind: str) -> ActivityReceipt:
-    """Record the timeout that had run out before a report, in its place."""
-    task, run = await _run_out(tx, held, kind)
+async def _time_out_late_report(tx: Tx, held: HeldTask, kind: str) -> ActivityReceipt:
+    """Record the expired timeout in place of a late report."""
+    task, run = await _apply_timeout(tx, held, kind)
     return ActivityReceipt(task, run, held.activity, "timed_out", late=kind)
 
 
-async def _run_out(tx: Tx, held: HeldTask, kind: str) -> tuple[Task, Run]:
-    """Apply a timeout: another attempt follows, or the activity has timed out."""
+async def _apply_timeout(tx: Tx, held: HeldTask, kind: str) -> tuple[Task, Run]:
+    """Apply a timeout: schedule a retry, or close the activity as timed out."""
     message = f"The activity exceeded its {kind.replace('_', ' ')} timeout."
     stops = is_stop_requested(held)
-    if kind == "heartbeat" and stops:  # its worker is gone, as when its lease runs out
+    if kind == "heartbeat" and stops:  # the worker is gone, as when its lease expires
         at_ms = held.task.available_at_ms
         done = freed(held.task, TaskState.DONE, available_at_ms=at_ms, error=message, how="timed_out")
-        return done, await _stop(tx, held, done, message)
+        return done, await _close_cancelled(tx, held, done, message)
     verdict: RetryAt | NoRetry = NoRetry()
     if held.activity.status is ActivityStatus.RUNNING and not stops and kind != "schedule_to_close":
         verdict = after_failure(held.activity, timeout_types(kind), False, tx.now_ms)
-    return await _lose(tx, held, kind, message, verdict)
+    return await _end_unreported(tx, held, kind, message, verdict)
 
 
-def _checked(ctx: EngineContext, tx: Tx, held: HeldTask, report: Report) -> HeldTask:
+def _check_lease(ctx: EngineContext, tx: Tx, held: HeldTask, report: Report) -> HeldTask:
     now_ms = _now_minus_grace_ms(ctx, tx, held.task, held.activity)
     refusal = _lease_refusal(held.task, held.run, held.activity, report, now_ms)
     if refusal is not None:
@@ -481,7 +499,7 @@ def _checked(ctx: EngineContext, tx: Tx, held: HeldTask, report: Report) -> Held
     return held
 
 
-async def _known(
+async def _find_attempt(
     tx: Tx,
     task: Task | None,
     run: Run | None,
@@ -490,26 +508,34 @@ async def _known(
     *,
     may_repeat: bool = False,
 ) -> tuple[Task, Run, Activity]:
+    """The task, run and activity of a report. Raises `NotFound` if the namespace has no such task or attempt."""
     if task is None or run is None or task.namespace != namespace or task.kind is not TaskKind.ACTIVITY:
         raise NotFound(Reason.TASK_NOT_FOUND, "There is no such activity task in this namespace.")
     assert task.activity_id is not None
     activity = await tx.activities.get(task.activity_id)
     assert activity is not None, "an activity task has an activity"
-    if may_repeat and is_answered(task, report):  # its number may be free again, if it was not charged
-        return task, run, activity
-    if task.lease_token == report.token:
-        return task, run, activity
-    number = attempt_number(report.token)
-    if number is None or number > task.attempt or (number == task.attempt and not _is_attempt(task, report)):
+    if not (may_repeat and is_answered(task, report)) and not _existed(task, report):
         raise NotFound(Reason.ATTEMPT_NOT_FOUND, "There is no such attempt of this activity.")
     return task, run, activity
 
 
-def _is_attempt(task: Task, report: Report) -> bool:
-    """Whether the report names the newest attempt, as far as the task still knows it.
+def _existed(task: Task, report: Report) -> bool:
+    """Whether the report names this or an earlier attempt of the task.
 
-    The token of a live lease is known, and that of an attempt which was reported; one whose lease was taken
-    back is not, and its number must do.
+    The number of an attempt that was not counted may be in use again, so the token is compared first.
+    """
+    if task.lease_token == report.token:
+        return True
+    number = attempt_number(report.token)
+    if number is None or number > task.attempt:
+        return False
+    return number < task.attempt or _is_attempt(task, report)
+
+
+def _is_attempt(task: Task, report: Report) -> bool:
+    """Whether the report names the newest attempt, as far as the task's row can tell.
+
+    The row holds the token of the live lease or of the last report; after a reclaim only the number can be compared.
     """
     if task.lease_token is not None:
         return task.lease_token == report.token
@@ -518,7 +544,7 @@ def _is_attempt(task: Task, report: Report) -> bool:
 
 
 def _now_minus_grace_ms(ctx: EngineContext, tx: Tx, task: Task, activity: Activity) -> int:
-    """The moment to which a lease is held: no later than its own, if its worker could not be heard."""
+    """The time against which a lease is checked: `now` minus the grace for a stall or restart of this server."""
     fresh_ms = ctx.stall_detector.fresh_ms
     if fresh_ms is not None and has_restart_grace(activity, task, tx.now_ms, fresh_ms):
         return task.leased_at_ms or 0
@@ -528,6 +554,7 @@ def _now_minus_grace_ms(ctx: EngineContext, tx: Tx, task: Task, activity: Activi
 def _lease_refusal(
     task: Task, run: Run, activity: Activity, report: Report, now_ms: int
 ) -> PenstockError | None:
+    """Why the report is refused, or None if the reporter holds the live lease."""
     holds = task.lease_token == report.token
     if holds and task.lease_owner != report.owner:
         return LeaseLost(
@@ -535,6 +562,22 @@ def _lease_refusal(
             f"The task is leased to {task.lease_owner!r}.",
             lease_owner=task.lease_owner,
         )
+    closed = _closed_refusal(task, run, activity, now_ms)
+    if closed is not None:
+        return closed
+    is_newest = holds or attempt_number(report.token) == task.attempt
+    if not is_newest or task.state is not TaskState.LEASED:
+        return LeaseLost(
+            Reason.STALE_ATTEMPT,
+            "This attempt was superseded; its report was not recorded.",
+            current_attempt=task.attempt,
+            task_status=task.state.value,
+        )
+    assert task.lease_expires_at_ms is not None
+    return lease_expired(task) if task.lease_expires_at_ms <= now_ms else None
+
+
+def _closed_refusal(task: Task, run: Run, activity: Activity, now_ms: int) -> PenstockError | None:
     if not run.is_open:
         reason = _CLOSED_REASONS.get(run.status, Reason.RUN_CLOSED)
         return LeaseLost(
@@ -545,22 +588,11 @@ def _lease_refusal(
     if activity.status is ActivityStatus.CANCELLED:
         return LeaseLost(
             Reason.ACTIVITY_CANCELLED,
-            "The workflow gave the activity up; the report was not recorded.",
+            "The workflow cancelled the activity; the report was not recorded.",
             cancel_requested=True,
             can_continue=False,
             task_status=task.state.value,
         )
-    is_newest = holds or attempt_number(report.token) == task.attempt
-    if not is_newest or task.state is not TaskState.LEASED:
-        return LeaseLost(
-            Reason.STALE_ATTEMPT,
-            "This attempt was superseded; its report was not recorded.",
-            current_attempt=task.attempt,
-            task_status=task.state.value,
-        )
-    assert task.lease_expires_at_ms is not None
-    if task.lease_expires_at_ms <= now_ms:
-        return lease_expired(task)
     return None
 
 
@@ -570,16 +602,16 @@ _CLOSED_REASONS = {
 }
 
 
-async def _settle(
+async def _close_activity(
     tx: Tx, held: HeldTask, status: ActivityStatus, event: NewEvent, task: Task, output: Blob | None = None
 ) -> Run:
-    """The activity has ended: record it, and let the run (or the standalone host) go on."""
+    """Record the activity's end, and wake its run or close its standalone host run."""
     tx.activities.save(replace(held.activity, status=status, closed_at_ms=tx.now_ms, deadline_at_ms=None))
     tx.tasks.save(task, held.task.state)
     run = replace(held.run, open_activities=held.run.open_activities - 1)
     if is_stop_requested(held):
-        kept = waits.parse(run.waits).with_ended(held.activity.step)
-        run = replace(run, waits=waits.text(kept))
+        kept = run.waits.with_ended(held.activity.step)
+        run = replace(run, waits=kept)
     if run.host is RunHost.ACTIVITY:
         run = _close_host(tx, run, status, event, output)
     else:
@@ -588,12 +620,12 @@ async def _settle(
     return run
 
 
-async def _stop(tx: Tx, held: HeldTask, done: Task, message: str) -> Run:
-    """An activity that was asked to stop has ended without a result: it was cancelled."""
-    said = _attempt_payload(held.activity, held.task.lease_token or "")
-    said |= {"message": message, "failure_category": "cancelled"}
-    return await _settle(
-        tx, held, ActivityStatus.CANCELLED, NewEvent(EventType.ACTIVITY_CANCELLED, said), done
+async def _close_cancelled(tx: Tx, held: HeldTask, done: Task, message: str) -> Run:
+    """Close an activity as cancelled: it ended without a result after a stop request."""
+    payload = _attempt_payload(held.activity, held.task.lease_token or "")
+    payload |= {"message": message, "failure_category": "cancelled"}
+    return await _close_activity(
+        tx, held, ActivityStatus.CANCELLED, NewEvent(EventType.ACTIVITY_CANCELLED, payload), done
     )
 
 
@@ -619,15 +651,15 @@ def _close_host(tx: Tx, run: Run, status: ActivityStatus, event: NewEvent, outpu
     return closed(run, RunStatus.FAILED, reason, tx.now_ms)
 
 
-async def _retry(
-    tx: Tx, held: HeldTask, resting: Task, verdict: RetryAt, message: str, error_type: str | None
+async def _schedule_retry(
+    tx: Tx, held: HeldTask, delayed: Task, verdict: RetryAt, message: str, error_type: str | None
 ) -> Run:
-    if resting.state is TaskState.READY:
-        resting = await retry_budget.placed(tx, resting)
-    at_ms = resting.available_at_ms
+    if delayed.state is TaskState.READY:
+        delayed = await retry_budget.placed(tx, delayed)
+    at_ms = delayed.available_at_ms
     waiting = replace(held.activity, status=ActivityStatus.PENDING, started_at_ms=None, heartbeat_at_ms=None)
     tx.activities.save(replace(waiting, deadline_at_ms=waiting_deadline_at_ms(waiting, at_ms)))
-    requeue(tx, resting, held.task.state)
+    requeue(tx, delayed, held.task.state)
     event = NewEvent(
         EventType.ACTIVITY_RETRY_SCHEDULED,
         activity_payload(held.activity)
@@ -639,7 +671,7 @@ async def _retry(
             "message": message,
             "exception_type": error_type,
         }
-        | _finer(verdict),
+        | _exact_backoff(verdict),
     )
     run = (
         append(tx, held.run, [event])
@@ -650,35 +682,35 @@ async def _retry(
     return run
 
 
-def _finer(verdict: RetryAt) -> dict[str, int]:
-    """The pause to the millisecond, where whole seconds do not say it."""
+def _exact_backoff(verdict: RetryAt) -> dict[str, int]:
+    """The backoff in milliseconds, if it is not whole seconds."""
     return {"retry_backoff_ms": verdict.backoff_ms} if verdict.backoff_ms % 1000 else {}
 
 
-async def _bury(ctx: EngineContext, tx: Tx, held: HeldTask, message: str) -> None:
-    """The worker of a started attempt died: its lease ran out."""
-    unheard = missed_heartbeat(held.task, tx.now_ms, ctx.stall_detector.fresh_ms)
-    most = 0 if unheard else ctx.settings.leases.quarantine_after
+async def _expire_lease(ctx: EngineContext, tx: Tx, held: HeldTask, message: str) -> None:
+    """Decide what follows the expired lease of a started attempt: redelivery, a retry, failure or quarantine."""
+    missed = missed_heartbeat(held.task, tx.now_ms, ctx.stall_detector.fresh_ms)
+    most = 0 if missed else ctx.settings.leases.quarantine_after
     verdict = after_lost_lease(held.activity, tx.now_ms, most)
     fails = on_lost_lease(held.activity) is OnLostLease.FAIL
     failure = AttemptFailure(f"{message} Its worker died or was cut off.", WORKER_CRASHED)
-    if not unheard:
+    if not missed:
         held, failure = _count_worker_death(ctx, held, failure)
     match verdict:
         case Redeliver():
             _redeliver(tx, held, message, "expired")
         case Quarantine():
-            await _crash(tx, held, failure)
+            await _fail_after_death(tx, held, failure)
         case NoRetry() if fails:
-            await _crash(tx, held, failure)
+            await _fail_after_death(tx, held, failure)
         case _:
-            await _lose(tx, held, "lease", message, verdict, WORKER_CRASHED if fails else None)
+            await _end_unreported(tx, held, "lease", message, verdict, WORKER_CRASHED if fails else None)
 
 
 def _count_worker_death(
     ctx: EngineContext, held: HeldTask, failure: AttemptFailure
 ) -> tuple[HeldTask, AttemptFailure]:
-    """The same, with the worker's death counted if the failure is one, and final if it was one too many."""
+    """Count a worker death if the failure is one; at the quarantine threshold the failure becomes non-retryable."""
     if not is_death(failure.type, failure.extra.get("code")):
         return held, failure
     deaths = held.activity.worker_deaths + 1
@@ -691,15 +723,15 @@ def _count_worker_death(
 
 
 def _redeliver(tx: Tx, held: HeldTask, message: str, how: str) -> None:
-    """The task waits again at once, and no event tells of it."""
+    """Make the task ready again at once, without an event in the history."""
     waiting = replace(held.activity, status=ActivityStatus.PENDING, started_at_ms=None)
     tx.activities.save(replace(waiting, deadline_at_ms=waiting_deadline_at_ms(waiting, tx.now_ms)))
     again = freed(held.task, TaskState.READY, available_at_ms=tx.now_ms, error=message, how=how)
     requeue(tx, again, TaskState.LEASED)
 
 
-async def _crash(tx: Tx, held: HeldTask, failure: AttemptFailure) -> None:
-    """The activity has failed with its worker."""
+async def _fail_after_death(tx: Tx, held: HeldTask, failure: AttemptFailure) -> None:
+    """Fail the activity because its worker died."""
     task = held.task
     payload = _attempt_payload(held.activity, task.lease_token or "") | _failure_payload(
         held.activity, failure
@@ -711,10 +743,12 @@ async def _crash(tx: Tx, held: HeldTask, failure: AttemptFailure) -> None:
         error=failure.message[:4000],
         how="expired",
     )
-    await _settle(tx, held, ActivityStatus.FAILED, NewEvent(EventType.ACTIVITY_FAILED, payload), ended)
+    await _close_activity(
+        tx, held, ActivityStatus.FAILED, NewEvent(EventType.ACTIVITY_FAILED, payload), ended
+    )
 
 
-async def _lose(
+async def _end_unreported(
     tx: Tx,
     held: HeldTask,
     kind: str,
@@ -722,12 +756,12 @@ async def _lose(
     verdict: RetryAt | NoRetry,
     error_type: str | None = None,
 ) -> tuple[Task, Run]:
-    """An attempt ended without a report: by a clock, or because its lease ran out. The task and its run after that."""
+    """End an attempt without a report, by a timeout or an expired lease; returns the new task and run."""
     how = "expired" if kind == "lease" else "timed_out"
     if isinstance(verdict, RetryAt):
         state = TaskState.READY if verdict.at_ms <= tx.now_ms else TaskState.DELAYED
-        resting = freed(held.task, state, available_at_ms=verdict.at_ms, error=message, how=how)
-        return resting, await _retry(tx, held, resting, verdict, message, error_type)
+        delayed = freed(held.task, state, available_at_ms=verdict.at_ms, error=message, how=how)
+        return delayed, await _schedule_retry(tx, held, delayed, verdict, message, error_type)
     payload = activity_payload(held.activity) | {
         "timeout_kind": kind,
         "message": message,
@@ -741,11 +775,11 @@ async def _lose(
         held.task, TaskState.DONE, available_at_ms=held.task.available_at_ms, error=message, how=how
     )
     event = NewEvent(EventType.ACTIVITY_TIMED_OUT, payload)
-    return ended, await _settle(tx, held, ActivityStatus.TIMED_OUT, event, ended)
+    return ended, await _close_activity(tx, held, ActivityStatus.TIMED_OUT, event, ended)
 
 
 def attempt_number(token: str) -> int | None:
-    """The number inside an attempt id (`3.…`), so that an old attempt is told apart from an unknown one."""
+    """The number in an attempt id (`3.…`), which distinguishes an old attempt from an unknown one."""
     number, dot, _ = token.partition(".")
     return int(number) if dot and number.isascii() and number.isdigit() and len(number) < 11 else None
 
@@ -760,11 +794,11 @@ def _live_task(run: Run) -> TaskId | None:
 
 
 def _attempt_payload(activity: Activity, token: str) -> dict[str, Any]:
-    said = activity_payload(activity)
-    said["activity_attempt_id"] = token
-    said["attempt_number"] = activity.attempt
-    said["started_at"] = iso_or_none(activity.started_at_ms)
-    return said
+    payload = activity_payload(activity)
+    payload["activity_attempt_id"] = token
+    payload["attempt_number"] = activity.attempt
+    payload["started_at"] = iso_or_none(activity.started_at_ms)
+    return payload
 
 
 def _failure_payload(activity: Activity, failure: AttemptFailure) -> dict[str, Any]:

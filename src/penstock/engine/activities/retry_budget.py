@@ -1,4 +1,4 @@
-"""Retries keep to the budget of their line: each that falls due gets the next free place, and waits for it."""
+"""The retry budget of a queue: each due retry takes the next free slot of the budget and is delayed until then."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from penstock.ports.store import Tx
 
 
 async def placed(tx: Tx, task: Task) -> Task:
-    """A retry that is due now: ready, or resting until its place comes. One that has had its place is ready.
+    """A due retry as ready, or delayed until its budget slot. A retry whose slot has come is ready.
 
-    Workflow tasks have no budget: a run that is under way must be able to go on.
+    Workflow tasks have no retry budget: a run in progress must be able to continue.
     """
     if task.kind is TaskKind.WORKFLOW or task.retry_due_at_ms is not None:
         return replace(task, state=TaskState.READY, retry_due_at_ms=None)
@@ -24,7 +24,7 @@ async def placed(tx: Tx, task: Task) -> Task:
 
 
 async def move_deadline(tx: Tx, task: Task) -> None:
-    """The clock of an activity that must start soon begins when it can: at its place."""
+    """Restart the schedule-to-start clock of a delayed retry at its budget slot."""
     if task.retry_due_at_ms is None or task.activity_id is None:
         return
     activity = await tx.activities.get(task.activity_id)

@@ -1,4 +1,4 @@
-"""Timing activities out on request: the same that sweepers do, at once and with a receipt for each."""
+"""Enforcing activity timeouts on request: what the sweeper does, immediately and with a result per activity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.ports.store import Tx
 
 
 class TimedOut(Struct, frozen=True):
-    """What became of one activity."""
+    """The result for one activity: `enforced`, `skipped` or `error`."""
 
     activity_id: str
     outcome: str
@@ -23,7 +23,7 @@ class TimedOut(Struct, frozen=True):
 
 
 async def overdue(ctx: EngineContext, namespace: str, limit: int) -> tuple[Sequence[ActivityId], bool]:
-    """Activities of which a clock has run out, and whether there are more than asked for."""
+    """Up to `limit` activities with an expired timeout, and whether there are more."""
 
     async def operation(tx: Tx) -> Sequence[ActivityId]:
         return await tx.namespace_stats.overdue_activities(namespace, tx.now_ms, limit + 1)
@@ -35,7 +35,7 @@ async def overdue(ctx: EngineContext, namespace: str, limit: int) -> tuple[Seque
 async def time_out_all(
     ctx: EngineContext, namespace: str, limit: int, named: Sequence[str] | None = None
 ) -> list[TimedOut]:
-    """Apply the clocks of the activities that are named, or of those that are overdue."""
+    """Enforce the timeouts of the named activities, or of up to `limit` overdue ones."""
     ids = (await overdue(ctx, namespace, limit))[0] if named is None else named
     return [await _enforce(ctx, namespace, ActivityId(each)) for each in dict.fromkeys(ids)]
 

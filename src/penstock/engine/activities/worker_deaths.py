@@ -1,13 +1,13 @@
-"""Workers that are known to be dead before they count as stale.
+"""Early detection of dead workers, before they count as stale.
 
-A worker that was not heard for `DW_WORKER_STALE_AFTER_SECONDS` is stale. Two things tell earlier that it is gone: the
-connection of its open poll was closed and it did not poll again, or a lease of it ran out and it was not heard since.
-Both are recorded in its row (`is_known_dead`), for all servers: tasks that are sticky to it are for anybody at once,
-and its id may come back with other code.
+A worker without a heartbeat for `DW_WORKER_STALE_AFTER_SECONDS` is stale. Two events indicate its death earlier: the
+connection of its open poll closed and it did not poll again, or one of its leases expired without a later heartbeat.
+Both are recorded in its row (`is_known_dead`), visible to all servers: tasks sticky to it become available to every
+worker at once, and its id may register again with other code.
 
-The evidence may be wrong: a proxy closed the connection, or code hung while its worker lives. Nothing is lost then but
-a cached run. Whatever is heard of the worker afterwards takes the mark back; open polls are woken with it, so a worker
-that polls at another server is heard at once.
+The evidence may be wrong: a proxy closed the connection, or the code hung while its worker lives. Then nothing is lost
+but a cached run. The next heartbeat or poll of the worker clears the mark; recording a death also wakes open polls, so
+a worker that polls another server clears it at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.ports.wakeups import queue_topic
 
 
 async def record_disconnect(ctx: EngineContext, namespace: str, worker_id: str, ago_ms: int) -> bool:
-    """A worker closed the connection of its poll some time ago and does not poll here; whether it is taken for dead."""
+    """Record that a worker's poll connection closed `ago_ms` ago; returns whether the worker was marked dead."""
 
     async def operation(tx: Tx) -> bool:
         return await record_death(tx, namespace, worker_id, tx.now_ms - ago_ms)
@@ -29,7 +29,7 @@ async def record_disconnect(ctx: EngineContext, namespace: str, worker_id: str, 
 
 
 async def record_death(tx: Tx, namespace: str, worker_id: str | None, since_ms: int) -> bool:
-    """Mark a worker as dead unless it was heard after a moment, and have its sticky tasks looked at."""
+    """Mark a worker dead unless it has a heartbeat after `since_ms`, and wake the pollers of its sticky tasks."""
     worker = None if worker_id is None else await tx.workers.get(namespace, worker_id)
     if worker is None or not _seems_dead(worker, since_ms):
         return False
@@ -41,6 +41,6 @@ async def record_death(tx: Tx, namespace: str, worker_id: str | None, since_ms: 
 
 
 def _seems_dead(worker: WorkerRecord, since_ms: int) -> bool:
-    """A worker that drains is waited for by nobody: its intent is kept."""
-    unheard = worker.heartbeat_at_ms <= since_ms
-    return unheard and worker.status is not WorkerStatus.DRAINING and not is_known_dead(worker)
+    """A draining worker holds no sticky tasks, and keeps its status."""
+    is_silent = worker.heartbeat_at_ms <= since_ms
+    return is_silent and worker.status is not WorkerStatus.DRAINING and not is_known_dead(worker)

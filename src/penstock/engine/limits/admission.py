@@ -1,7 +1,8 @@
-"""Limits that several queues share, as a configuration declares them and as operators change them.
+"""Limits shared by several queues (namespace, budget group, cluster), declared by configuration or set by operators.
 
-A change holds every line still that it concerns, has the scopes count what those lines lease already, and gives
-them a new stamp: so the next grant goes by the new limits, on every server, and counts everything.
+A change locks every queue in its scope, has the scope count the queues' existing leases, and gives the queues a new
+stamp, which invalidates the limits that servers have cached. So the next grant on any server obeys the new limits, and
+no lease is uncounted: `cap-never-exceeded`.
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ from penstock.ports.wakeups import queue_topic, scope_topic
 
 
 class ScopeUpdate(Struct, frozen=True):
-    """One change of a scope's limits, made whole or not at all."""
+    """An atomic change of a scope's limits."""
 
     settings: Mapping[LimitSetting, SettingChange] = field(default_factory=dict)
     reason: str | None = None
     ends_at_ms: int | None = None
-    """When what it sets stops to hold by itself."""
+    """When the values it sets expire by themselves."""
     if_version: int | None = None
 
 
 class DeclarationResult(Struct, frozen=True):
-    """What became of a configuration's limits."""
+    """How a declaration differs from the stored one, and whether it was applied."""
 
     before: Admission
     differences: Sequence[Difference]
     is_refused: bool = False
-    """Whether the stored limits stay, because their version is higher."""
+    """Whether the stored limits were kept because their version is higher."""
 
 
 async def declare(ctx: EngineContext, declaration: Declaration, by: str) -> DeclarationResult | None:
-    """Make a configuration's limits those of the cluster; None if they are already.
+    """Apply a configuration's limits to the cluster; None if they are already in force.
 
-    What operators set stays in force above it. A declaration with a lower version than the stored one changes
-    nothing; otherwise the last server to start wins, and the change history shows each limit that changed.
+    Operators' settings override it. A declaration with a lower version than the stored one is refused; otherwise the
+    last server to start wins, and the change history shows each limit that changed.
     """
 
     async def is_known(tx: Tx) -> bool:
@@ -59,14 +60,14 @@ async def declare(ctx: EngineContext, declaration: Declaration, by: str) -> Decl
         found = differences(before.declaration, declaration)
         if is_older(before.declaration, declaration):
             return DeclarationResult(before, found, is_refused=True)
-        lines = await tx.scopes.lock_queues(None)
+        queues = await tx.scopes.lock_queues(None)
         after = replace(before, declaration=declaration)
         tx.scopes.declare(declaration, by)
         version = before.version + 1
         tx.scopes.log(HISTORY, history_of(found, version, tx.now_ms, by, declaration.version))
         if version > CHANGES_KEPT:
             tx.scopes.forget_changes(HISTORY, version - CHANGES_KEPT)
-        await _take_effect(ctx, tx, lines, after)
+        await _take_effect(ctx, tx, queues, after)
         return DeclarationResult(before, found)
 
     if await ctx.store.read(is_known):
@@ -74,19 +75,19 @@ async def declare(ctx: EngineContext, declaration: Declaration, by: str) -> Decl
     return await ctx.store.transact(operation, key="admission", tx_class=TransactionClass.CHANGE)
 
 
-async def configure(ctx: EngineContext, name: str, ask: ScopeUpdate, author: str) -> None:
-    """Change what operators ask of a scope: from the next grant on, for everything that it counts."""
+async def configure(ctx: EngineContext, name: str, update: ScopeUpdate, author: str) -> None:
+    """Change the operators' limits of a scope, effective from the next grant of any of its queues."""
 
     async def operation(tx: Tx) -> None:
         before = await tx.scopes.lock_admission()
         row = before.row(name)
         policy = Policy() if row is None else row.policy
-        _check_version(policy, ask.if_version)
-        settings, log = _changes(policy, ask, author, tx.now_ms)
+        _check_version(policy, update.if_version)
+        settings, log = _changes(policy, update, author, tx.now_ms)
         if not log:
             return
         policy = changed(policy, settings, ())
-        lines = await tx.scopes.lock_queues(namespace_of(name))
+        queues = await tx.scopes.lock_queues(namespace_of(name))
         (scope_id,) = await tx.scopes.ids([name])
         rows = [each for each in before.rows if each.name != name]
         after = replace(before, rows=(*rows, ScopeRow(scope_id, name, policy)))
@@ -94,29 +95,31 @@ async def configure(ctx: EngineContext, name: str, ask: ScopeUpdate, author: str
         tx.scopes.log(name, log)
         if policy.version > CHANGES_KEPT:
             tx.scopes.forget_changes(name, policy.version - CHANGES_KEPT)
-        await _take_effect(ctx, tx, lines, after)
+        await _take_effect(ctx, tx, queues, after)
         tx.wake(scope_topic(scope_id))
 
     await ctx.store.transact(operation, key="admission", tx_class=TransactionClass.CHANGE)
 
 
-async def found(ctx: EngineContext, name: str) -> None:
-    """Make a scope known to its lines, though nobody has limited it: it may have to be closed."""
+async def create_scope(ctx: EngineContext, name: str) -> None:
+    """Create a scope without limits, so that its queues check it and it can be closed."""
 
     async def operation(tx: Tx) -> None:
         before = await tx.scopes.lock_admission()
         if before.row(name) is not None:
             return
-        lines = await tx.scopes.lock_queues(namespace_of(name))
+        queues = await tx.scopes.lock_queues(namespace_of(name))
         (scope_id,) = await tx.scopes.ids([name])
         tx.scopes.save_policy(scope_id, Policy())
         after = replace(before, rows=(*before.rows, ScopeRow(scope_id, name, Policy())))
-        await _take_effect(ctx, tx, lines, after)
+        await _take_effect(ctx, tx, queues, after)
 
     await ctx.store.transact(operation, key="admission", tx_class=TransactionClass.CHANGE)
 
 
 async def history(ctx: EngineContext, name: str, limit: int) -> Sequence[PolicyChange]:
+    """The change log of a scope's limits, newest first."""
+
     async def operation(tx: Tx) -> Sequence[PolicyChange]:
         return await tx.scopes.changes(name, limit)
 
@@ -124,26 +127,26 @@ async def history(ctx: EngineContext, name: str, limit: int) -> Sequence[PolicyC
 
 
 async def declaration_history(ctx: EngineContext, limit: int) -> Sequence[PolicyChange]:
-    """Which declared limits changed when servers started, the newest first."""
+    """The change log of declared limits, newest first."""
     return await history(ctx, HISTORY, limit)
 
 
-async def _take_effect(ctx: EngineContext, tx: Tx, lines: Sequence[Queue], after: Admission) -> None:
-    """Have each scope count the leases of every line that it limits now, and let the lines go by the new limits."""
+async def _take_effect(ctx: EngineContext, tx: Tx, queues: Sequence[Queue], after: Admission) -> None:
+    """Have each scope count the leases of the queues it now limits, and invalidate the queues' cached limits."""
     stamp = ctx.entropy.token()
     joined: dict[str, list[Queue]] = {}
-    for line in lines:
-        for rules in _limits(after, line, tx.now_ms).scopes:
-            joined.setdefault(rules.name, []).append(line)
+    for queue in queues:
+        for rules in _limits(after, queue, tx.now_ms).scopes:
+            joined.setdefault(rules.name, []).append(queue)
     if joined:
         await adopt(tx, joined)
-    tx.scopes.stamp(stamp, [line.queue_id for line in lines])
-    for line in lines:
-        tx.wake(queue_topic(line.queue_id))
+    tx.scopes.stamp(stamp, [queue.queue_id for queue in queues])
+    for queue in queues:
+        tx.wake(queue_topic(queue.queue_id))
 
 
-def _limits(admission: Admission, line: Queue, now_ms: int) -> QueueLimits:
-    return admission.of(line.namespace, line.name, line.kind, line.policy, now_ms)
+def _limits(admission: Admission, queue: Queue, now_ms: int) -> QueueLimits:
+    return admission.of(queue.namespace, queue.name, queue.kind, queue.policy, now_ms)
 
 
 def _check_version(policy: Policy, if_version: int | None) -> None:
@@ -156,18 +159,18 @@ def _check_version(policy: Policy, if_version: int | None) -> None:
 
 
 def _changes(
-    policy: Policy, ask: ScopeUpdate, author: str, now_ms: int
+    policy: Policy, update: ScopeUpdate, author: str, now_ms: int
 ) -> tuple[dict[LimitSetting, SettingValue | None], list[PolicyChange]]:
     settings: dict[LimitSetting, SettingValue | None] = {}
     log: list[PolicyChange] = []
-    for setting_name, each in ask.settings.items():
+    for setting_name, each in update.settings.items():
         before = policy.settings.get(setting_name)
-        reason = each.reason or ask.reason
+        reason = each.reason or update.reason
         after = None
         if not isinstance(each.value, Unset):
             value = each.value if each.value is not None else None if before is None else before.value
-            after = None if value is None else SettingValue(value, author, now_ms, reason, ask.ends_at_ms)
-        if _told(before) == _told(after):
+            after = None if value is None else SettingValue(value, author, now_ms, reason, update.ends_at_ms)
+        if _comparable(before) == _comparable(after):
             continue
         settings[setting_name] = after
         old, new = (None if one is None else str(one.value) for one in (before, after))
@@ -177,30 +180,30 @@ def _changes(
     return settings, log
 
 
-def _told(setting: SettingValue | None) -> tuple[object, ...] | None:
+def _comparable(setting: SettingValue | None) -> tuple[object, ...] | None:
     return None if setting is None else (setting.value, setting.reason, setting.ends_at_ms)
 
 
 async def check(ctx: EngineContext, name: str) -> int:
-    """Compare what a scope counts with the leases that say so, and mend it; returns by how many it was wrong.
+    """Compare a scope's counter with its leases and correct it; returns by how much it was off.
 
-    Nothing makes it wrong but a hand in the database: so whoever calls this tells an operator.
+    The counters are transactional, so a difference means a manual change to the database: callers report it.
     """
 
-    async def looks_right(tx: Tx) -> bool:
+    async def is_correct(tx: Tx) -> bool:
         found = await tx.scopes.find([name])
         return not found or not await tx.scopes.difference(found[0].scope_id)
 
     async def operation(tx: Tx) -> int:
-        lines = await tx.scopes.lock_queues(namespace_of(name))
+        queues = await tx.scopes.lock_queues(namespace_of(name))
         ids = await tx.scopes.ids([name])
         (state,) = await tx.scopes.lock(ids)
-        held = await tx.scopes.hold(state.scope_id, [line.queue_id for line in lines])
+        held = await tx.scopes.hold(state.scope_id, [line.queue_id for line in queues])
         (state,) = await tx.scopes.lock(ids)
         if held != state.running:
             tx.scopes.settle(replace(state, granted=state.ended + held))
         return state.running - held
 
-    if await ctx.store.read(looks_right):
+    if await ctx.store.read(is_correct):
         return 0
     return await ctx.store.transact(operation, key="admission", tx_class=TransactionClass.CHANGE)

@@ -1,4 +1,4 @@
-"""Scopes that begin to limit a line count what it leases already."""
+"""Adoption: a scope that starts to limit a queue counts the queue's existing leases."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from penstock.ports.store import Tx
 
 
 async def adopt(tx: Tx, joined: Mapping[str, Sequence[Queue]]) -> None:
-    """Count the leases of lines that are held still in each of their scopes, whoever granted them when.
-
-    A scope that counted other lines as well goes on to count them.
-    """
+    """Count the leases of locked queues in each of the named scopes, in addition to those they count already."""
     names = list(joined)
     by_name = {state.name: state for state in await tx.scopes.lock(await tx.scopes.ids(names))}
     for name in names:

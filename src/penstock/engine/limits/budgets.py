@@ -1,4 +1,4 @@
-"""Budget groups and the world behind them: what tasks really cost, and refusals upstream."""
+"""Budget groups: settling estimated against actual cost, and closing a group that was throttled upstream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.ports.wakeups import queue_topic
 
 
 def settle_cost(tx: Tx, task: Task, cost: int | None) -> None:
-    """Settle what was reserved for a task to what it did cost; without a word it did cost its estimate."""
+    """Correct the budgets that a task's grant charged by its actual cost. None: the estimate stands."""
     if cost is None or cost == task.cost:
         return
     at_ms = tx.now_ms if cost > task.cost else task.granted_at_ms or tx.now_ms
@@ -22,11 +22,11 @@ def settle_cost(tx: Tx, task: Task, cost: int | None) -> None:
 
 
 async def make_closable(ctx: EngineContext, task_id: TaskId) -> None:
-    """See to it that the task's group, if it has one, is a scope that all of its lines look at."""
+    """Ensure that the task's budget group, if it has one, is a scope that all its queues check."""
 
     async def missing(tx: Tx) -> str | None:
         task = await tx.tasks.get(task_id)
-        queue = None if task is None else await _line(tx, task)
+        queue = None if task is None else await _queue_of(tx, task)
         if queue is None or queue.limits.group is None:
             return None
         name = _closed_scope(queue)
@@ -34,13 +34,13 @@ async def make_closable(ctx: EngineContext, task_id: TaskId) -> None:
 
     name = await ctx.store.read(missing)
     if name is not None:
-        await admission.found(ctx, name)
+        await admission.create_scope(ctx, name)
 
 
 async def close(tx: Tx, task: Task, retry_after_ms: int) -> int:
-    """Close the group of a task for a while, on every server; returns until when."""
+    """Close the task's budget group for `retry_after_ms` on every server; returns until when."""
     until_ms = cooled(None, tx.now_ms, retry_after_ms)
-    queue = await _line(tx, task)
+    queue = await _queue_of(tx, task)
     if queue is not None and queue.limits.group is not None:
         (scope_id,) = await tx.scopes.ids([_closed_scope(queue)])
         tx.scopes.cool(scope_id, until_ms)
@@ -48,7 +48,7 @@ async def close(tx: Tx, task: Task, retry_after_ms: int) -> int:
 
 
 def _closed_scope(queue: Queue) -> str:
-    """What a refusal closes: the group of all namespaces, if there is one of that name, else the namespace's."""
+    """The scope to close: the group shared by all namespaces if there is one of that name, else the namespace's."""
     assert queue.limits.group is not None
     shared = group_scope(EVERYWHERE, queue.limits.group)
     if any(each.name == shared for each in queue.limits.scopes):
@@ -56,6 +56,6 @@ def _closed_scope(queue: Queue) -> str:
     return group_scope(queue.namespace, queue.limits.group)
 
 
-async def _line(tx: Tx, task: Task) -> Queue | None:
-    lines = await tx.queues.find(task.namespace, task.task_queue)
-    return next((line for line in lines if line.kind is task.kind), None)
+async def _queue_of(tx: Tx, task: Task) -> Queue | None:
+    queues = await tx.queues.find(task.namespace, task.task_queue)
+    return next((line for line in queues if line.kind is task.kind), None)

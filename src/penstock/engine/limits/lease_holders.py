@@ -1,4 +1,4 @@
-"""Who holds leases: of a line, or of a scope that several lines share."""
+"""The holders of leases of a queue, or of a scope that several queues share."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ READ = 200
 
 
 def own_scope(queue: Queue) -> str:
-    """What a line is called beside the scopes."""
+    """The scope name of a queue's own limits."""
     return queue_scope(queue.namespace, queue.name, queue.kind)
 
 
 async def of_queue(tx: Tx, queue: Queue) -> Sequence[Task]:
-    """The leases of a line that limits count, those that end first at the front."""
+    """The leases of a queue that limits count, the first to expire first."""
     return [each for each in await tx.tasks.leases_on(queue.queue_id, READ) if not each.claimed]
 
 
 async def of_scope(tx: Tx, state: ScopeState, most: int = SHOWN) -> Sequence[Task]:
-    """The leases that a scope counts, wherever they are."""
+    """The leases that a scope counts, in all its queues."""
     return await of_queues(tx, state, await queues_of(tx, state.name), most)
 
 
-async def of_queues(tx: Tx, state: ScopeState, lines: Sequence[Queue], most: int) -> Sequence[Task]:
-    """The leases of some lines that a scope counts, those that end first at the front."""
+async def of_queues(tx: Tx, state: ScopeState, queues: Sequence[Queue], most: int) -> Sequence[Task]:
+    """The leases of some queues that a scope counts, the first to expire first."""
     found: list[Task] = []
-    for line in lines:
+    for line in queues:
         found += await tx.scopes.holders(state.scope_id, line.queue_id, most)
     return sorted(found, key=lambda task: task.lease_expires_at_ms or 0)[:most]
 
 
 async def queues_of(tx: Tx, scope: str) -> Sequence[Queue]:
-    """Every line that a scope may count."""
+    """Every queue that a scope may count."""
     namespace = namespace_of(scope)
     if namespace is not None:
         return await tx.queues.list(namespace)

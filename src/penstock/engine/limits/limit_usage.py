@@ -1,4 +1,4 @@
-"""Limits as operators read them: of a line, a namespace, a budget group or the cluster, with who uses them up."""
+"""Limits and their usage as operators read them: of a queue, a namespace, a budget group or the cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOLDERS_SHOWN = 100
 
 
 class QueueLimitsView(Struct, frozen=True):
-    """A line's own limits, and those of the scopes that it belongs to."""
+    """A queue's own limits, and those of the scopes that it belongs to."""
 
     queue: Queue
     own: LimitsView
@@ -28,17 +28,17 @@ class QueueLimitsView(Struct, frozen=True):
 
 
 class BudgetGroupView(Struct, frozen=True):
-    """A budget group, and the lines that belong to it."""
+    """A budget group and its member queues."""
 
     group: str
     namespace: str
-    """Its own, or `*` for a group that all namespaces share."""
+    """The group's namespace, or `*` for a group that all namespaces share."""
     parts: Mapping[LimitPart, LimitsView]
     members: Sequence[Queue]
 
 
 async def now_ms(ctx: EngineContext) -> int:
-    """The time by which limits end: the store's, which all servers share."""
+    """The store's time, which all servers share and by which limits expire."""
 
     async def operation(tx: Tx) -> int:
         return tx.now_ms
@@ -47,11 +47,11 @@ async def now_ms(ctx: EngineContext) -> int:
 
 
 async def of_queue(ctx: EngineContext, namespace: str, name: str, kind: TaskKind) -> QueueLimitsView:
-    """The limits of a line; one that nobody used yet has those that would hold for it."""
+    """The limits of a queue; for a queue that was never used, those that would apply."""
 
     async def operation(tx: Tx) -> QueueLimitsView:
         admission = await tx.scopes.admission()
-        queue = await policies.line(tx, namespace, name, kind)
+        queue = await policies.find_queue(tx, namespace, name, kind)
         found = admission.of(namespace, name, kind, queue.policy, tx.now_ms)
         queue = replace(queue, limits=found, at_ms=tx.now_ms)
         running = await tx.queues.running(queue.queue_id, LEASES_MAX)
@@ -68,7 +68,7 @@ async def of_queue(ctx: EngineContext, namespace: str, name: str, kind: TaskKind
 
 
 async def of_parts(ctx: EngineContext, parts: Parts) -> Mapping[LimitPart, LimitsView]:
-    """What the scopes of a namespace, or of the cluster, limit and count, with the first of their holders."""
+    """The limits and usage of a namespace's or the cluster's scopes, with their first holders."""
 
     async def operation(tx: Tx) -> Mapping[LimitPart, LimitsView]:
         return await _parts(tx, parts, await lease_holders.queues_of(tx, parts[LimitPart.ALL]))
@@ -77,29 +77,29 @@ async def of_parts(ctx: EngineContext, parts: Parts) -> Mapping[LimitPart, Limit
 
 
 async def of_group(ctx: EngineContext, namespace: str, group: str) -> BudgetGroupView:
-    """A budget group with the first of its holders; one that nobody limits is empty, not an error."""
+    """A budget group with its first holders; an unlimited group is empty, not an error."""
 
     async def operation(tx: Tx) -> BudgetGroupView:
         parts = limits_view.group_parts(namespace, group)
-        lines = [
+        queues = [
             each
             for each in await lease_holders.queues_of(tx, parts[LimitPart.ALL])
             if each.limits.group == group
         ]
-        return BudgetGroupView(group, namespace, await _parts(tx, parts, lines), lines)
+        return BudgetGroupView(group, namespace, await _parts(tx, parts, queues), queues)
 
     return await ctx.store.read(operation, long=True)
 
 
 async def groups(ctx: EngineContext, namespace: str) -> Sequence[BudgetGroupView]:
-    """Every budget group that queues of a namespace can belong to; who holds their leases is left out."""
+    """Every budget group that queues of a namespace can belong to, without the holders."""
 
     async def operation(tx: Tx) -> Sequence[BudgetGroupView]:
         admission = await tx.scopes.admission()
-        lines = await tx.queues.list(namespace)
+        queues = await tx.queues.list(namespace)
         found = [
             (owner, group, limits_view.group_parts(owner, group))
-            for owner, group in limits_view.groups(admission, namespace, lines)
+            for owner, group in limits_view.groups(admission, namespace, queues)
         ]
         states = await _states(tx, [name for _, _, parts in found for name in parts.values()])
         return [
@@ -107,10 +107,10 @@ async def groups(ctx: EngineContext, namespace: str) -> Sequence[BudgetGroupView
                 group,
                 owner,
                 {
-                    part: limits_view.scope_limits(admission, name, lines, states.get(name), tx.now_ms)
+                    part: limits_view.scope_limits(admission, name, queues, states.get(name), tx.now_ms)
                     for part, name in parts.items()
                 },
-                [each for each in lines if each.limits.group == group],
+                [each for each in queues if each.limits.group == group],
             )
             for owner, group, parts in found
         ]
@@ -118,15 +118,15 @@ async def groups(ctx: EngineContext, namespace: str) -> Sequence[BudgetGroupView
     return await ctx.store.read(operation, long=True)
 
 
-async def _parts(tx: Tx, parts: Parts, lines: Sequence[Queue]) -> Mapping[LimitPart, LimitsView]:
+async def _parts(tx: Tx, parts: Parts, queues: Sequence[Queue]) -> Mapping[LimitPart, LimitsView]:
     admission, states = await tx.scopes.admission(), await _states(tx, list(parts.values()))
     views: dict[LimitPart, LimitsView] = {}
     for part, name in parts.items():
         state = states.get(name)
-        view = limits_view.scope_limits(admission, name, lines, state, tx.now_ms)
+        view = limits_view.scope_limits(admission, name, queues, state, tx.now_ms)
         holders: Sequence[Task] = ()
         if state is not None and view.leases.used:
-            holders = await lease_holders.of_queues(tx, state, lines, HOLDERS_SHOWN)
+            holders = await lease_holders.of_queues(tx, state, queues, HOLDERS_SHOWN)
         views[part] = view.held_by(holders, await _workflows(tx, holders))
     return views
 

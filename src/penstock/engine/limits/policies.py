@@ -1,4 +1,9 @@
-"""Settings of a line as an operator changes and reads them: versioned, logged, in force at the next claim."""
+"""A queue's settings as operators read and change them: versioned, logged, effective at the next claim.
+
+A change runs under the queue's row lock, which every claim takes: so each claim decides by the settings before or
+after the change, never by a mix, and the new settings apply to the existing backlog. The queue's derived state (lane
+states, lease counts, retry budget) is adjusted in the same transaction.
+"""
 
 from __future__ import annotations
 
@@ -29,27 +34,27 @@ from penstock.ports.wakeups import queue_topic
 
 KEYS_SHOWN = 1_000
 CHANGES_KEPT = 200
-"""Versions whose changes stay in the log."""
+"""How many versions the change log keeps."""
 
 
 class Unset:
-    """Says that a setting goes back to its default."""
+    """Marks a setting that returns to its default."""
 
 
 UNSET = Unset()
 
 
 class SettingChange(Struct, frozen=True):
-    """A new value for a setting, or only a new reason (`value` None), or back to the default (`UNSET`)."""
+    """A new value of a setting, only a new reason (`value` None), or a return to the default (`UNSET`)."""
 
     value: int | str | Unset | None
     reason: str | None = None
     ends_at_ms: int | None = None
-    """When it stops to hold by itself."""
+    """When the value expires by itself."""
 
 
 class KeySettingsChange(Struct, frozen=True):
-    """What changes for one key; None leaves it as it is."""
+    """Changes to the settings of one fairness key; None leaves a setting as it is."""
 
     weight_milli: int | Unset | None = None
     rate_micro: int | Unset | None = None
@@ -58,7 +63,7 @@ class KeySettingsChange(Struct, frozen=True):
 
 
 class PolicyUpdate(Struct, frozen=True):
-    """One change of a line's settings, made whole or not at all."""
+    """An atomic change of a queue's settings."""
 
     settings: Mapping[LimitSetting, SettingChange] = field(default_factory=dict)
     keys: Mapping[str, KeySettingsChange] = field(default_factory=dict)
@@ -69,7 +74,7 @@ class PolicyUpdate(Struct, frozen=True):
 
 
 class PolicyView(Struct, frozen=True):
-    """A line's settings, with the first of its keys that have some."""
+    """A queue's settings, with up to `KEYS_SHOWN` keys that have settings of their own."""
 
     queue: Queue
     keys: Sequence[KeySettings]
@@ -77,16 +82,16 @@ class PolicyView(Struct, frozen=True):
 
 
 async def read(ctx: EngineContext, namespace: str, name: str, kind: TaskKind) -> PolicyView:
-    """The settings of a line; one that nobody used yet has none."""
+    """The settings of a queue; a queue that was never used has the defaults."""
 
     async def operation(tx: Tx) -> PolicyView:
-        return await _view(tx, await line(tx, namespace, name, kind))
+        return await _view(tx, await find_queue(tx, namespace, name, kind))
 
     return await ctx.store.read(operation)
 
 
-async def line(tx: Tx, namespace: str, name: str, kind: TaskKind) -> Queue:
-    """A line as it is; one that nobody used yet, as it would be."""
+async def find_queue(tx: Tx, namespace: str, name: str, kind: TaskKind) -> Queue:
+    """The queue's row, or for a queue that was never used the row it would get."""
     for queue in await tx.queues.find(namespace, name):
         if queue.kind is kind:
             return queue
@@ -99,8 +104,10 @@ async def line(tx: Tx, namespace: str, name: str, kind: TaskKind) -> Queue:
 async def history(
     ctx: EngineContext, namespace: str, name: str, kind: TaskKind, limit: int
 ) -> Sequence[PolicyChange]:
+    """The change log of a queue's settings, newest first."""
+
     async def operation(tx: Tx) -> Sequence[PolicyChange]:
-        queue = await line(tx, namespace, name, kind)
+        queue = await find_queue(tx, namespace, name, kind)
         return await tx.policies.changes(queue.queue_id, limit)
 
     return await ctx.store.read(operation)
@@ -112,57 +119,64 @@ async def _view(tx: Tx, queue: Queue) -> PolicyView:
 
 
 async def configure(
-    ctx: EngineContext, namespace: str, name: str, kind: TaskKind, ask: PolicyUpdate, author: str
+    ctx: EngineContext, namespace: str, name: str, kind: TaskKind, update: PolicyUpdate, author: str
 ) -> PolicyView:
-    """Change settings under the queue's lock: the next claim decides by the new ones, for the backlog too.
+    """Change settings under the queue's lock.
 
-    A change that brings nothing new leaves version, authors and log as they are. When more weights are cleared
-    than one change may touch, the rest of them go in further changes, so that nobody waits long for the lock.
+    A change without effect leaves version, authors and log as they are. Clearing more weights than one transaction
+    may touch is split into several, so that claims do not wait long for the lock.
     """
-    if kind is TaskKind.WORKFLOW:
-        _check_no_rates(ask)
-    for step in await _steps(ctx, namespace, name, kind, ask):
-        await _make(ctx, namespace, name, kind, step, author)
+    await change(ctx, namespace, name, kind, update, author)
     return await read(ctx, namespace, name, kind)
 
 
-async def _make(
-    ctx: EngineContext, namespace: str, name: str, kind: TaskKind, ask: PolicyUpdate, author: str
+async def change(
+    ctx: EngineContext, namespace: str, name: str, kind: TaskKind, update: PolicyUpdate, author: str
+) -> None:
+    """Like `configure`, without reading the settings afterwards."""
+    if kind is TaskKind.WORKFLOW:
+        _check_no_rates(update)
+    for step in await _batches(ctx, namespace, name, kind, update):
+        await _apply(ctx, namespace, name, kind, step, author)
+
+
+async def _apply(
+    ctx: EngineContext, namespace: str, name: str, kind: TaskKind, update: PolicyUpdate, author: str
 ) -> None:
     async def operation(tx: Tx) -> None:
         known = await tx.queues.ensure(namespace, name, kind)
         queue = await tx.queues.lock(known.queue_id)
-        assert queue is not None, "a queue that was made is there"
-        _check_version(queue.policy, ask.if_version)
-        await _Change(tx, queue, ask, author).make()
+        assert queue is not None, "ensure created the queue"
+        _check_version(queue.policy, update.if_version)
+        await _Change(tx, queue, update, author).make()
 
     await ctx.store.transact(
         operation, key=f"policy:{namespace}:{name}:{kind}", tx_class=TransactionClass.CHANGE
     )
 
 
-async def _steps(
-    ctx: EngineContext, namespace: str, name: str, kind: TaskKind, ask: PolicyUpdate
+async def _batches(
+    ctx: EngineContext, namespace: str, name: str, kind: TaskKind, update: PolicyUpdate
 ) -> Sequence[PolicyUpdate]:
-    """The change with the weights that it clears by name: those that it gives anew are not among them."""
-    if not ask.clear_weights:
-        return [ask]
+    """Split an update that clears all weights into transactions of bounded size. Weights it sets are not cleared."""
+    if not update.clear_weights:
+        return [update]
 
-    async def operation(tx: Tx) -> Sequence[KeySettings]:
-        queue = await line(tx, namespace, name, kind)
-        return await tx.policies.keys_with_settings(queue.queue_id, KEYS_WITH_SETTINGS_MAX)
+    async def operation(tx: Tx) -> Sequence[str]:
+        queue = await find_queue(tx, namespace, name, kind)
+        found = await tx.policies.keys_with_settings(queue.queue_id, KEYS_WITH_SETTINGS_MAX)
+        return [each.key for each in found if each.weight_milli is not None]
 
-    kept = {key for key, each in ask.keys.items() if each.weight_milli is not None}
-    every = await ctx.store.read(operation)
-    cleared = [each.key for each in every if each.weight_milli is not None and each.key not in kept]
+    kept = {key for key, each in update.keys.items() if each.weight_milli is not None}
+    cleared = [key for key in await ctx.store.read(operation) if key not in kept]
     steps = [
-        {key: replace(ask.keys.get(key, KeySettingsChange()), weight_milli=UNSET) for key in part}
+        {key: replace(update.keys.get(key, KeySettingsChange()), weight_milli=UNSET) for key in part}
         for part in _parts(cleared, KEYS_PER_CHANGE_MAX)
     ]
     first, rest = (steps[0], steps[1:]) if steps else ({}, [])
     return [
-        replace(ask, keys={**ask.keys, **first}),
-        *(PolicyUpdate(keys=keys, reason=ask.reason) for keys in rest),
+        replace(update, keys={**update.keys, **first}),
+        *(PolicyUpdate(keys=keys, reason=update.reason) for keys in rest),
     ]
 
 
@@ -170,11 +184,11 @@ def _parts(keys: Sequence[str], most: int) -> list[Sequence[str]]:
     return [keys[start : start + most] for start in range(0, len(keys), most)]
 
 
-def _check_no_rates(ask: PolicyUpdate) -> None:
-    """A run that is under way must be able to go on, so workflow tasks have no rate."""
-    named: list[str] = [setting_name for setting_name in ask.settings if setting_name in RATE_SETTINGS]
-    named += [f"keys.{key}.rps_limit" for key, each in ask.keys.items() if each.rate_micro is not None]
-    named += ["worker_rps_limit"] if ask.forget_worker_rate else []
+def _check_no_rates(update: PolicyUpdate) -> None:
+    """Reject rates for workflow tasks: a run in progress must be able to continue."""
+    named: list[str] = [setting_name for setting_name in update.settings if setting_name in RATE_SETTINGS]
+    named += [f"keys.{key}.rps_limit" for key, each in update.keys.items() if each.rate_micro is not None]
+    named += ["worker_rps_limit"] if update.forget_worker_rate else []
     if named:
         errors = {field: ["is for activity tasks only"] for field in named}
         raise InvalidInput(
@@ -197,12 +211,12 @@ def _check_version(policy: Policy, if_version: int | None) -> None:
 
 
 class _Change:
-    """One change under way."""
+    """A change in progress: collects the effective differences and their log entries, then writes them."""
 
-    def __init__(self, tx: Tx, queue: Queue, ask: PolicyUpdate, author: str) -> None:
+    def __init__(self, tx: Tx, queue: Queue, update: PolicyUpdate, author: str) -> None:
         self._tx = tx
         self._queue = queue
-        self._ask = ask
+        self._update = update
         self._author = author
         self._log: list[PolicyChange] = []
 
@@ -212,8 +226,10 @@ class _Change:
         policy = changed(self._queue.policy, settings, keys)
         await self._check_key_count(keys)
         _check_aging(policy)
-        if self._ask.forget_worker_rate and self._queue.worker_rate is not None:
-            self._note("worker_rps_limit", None, str(self._queue.worker_rate.micro), None, self._ask.reason)
+        if self._update.forget_worker_rate and self._queue.worker_rate is not None:
+            self._note(
+                "worker_rps_limit", None, str(self._queue.worker_rate.micro), None, self._update.reason
+            )
             self._tx.policies.save_worker_rate(self._queue.queue_id, None)
         if not self._log:
             return
@@ -227,7 +243,7 @@ class _Change:
         for before, after in keys:
             self._tx.policies.save_key(self._queue.queue_id, after)
             reweighted = before.weight_milli != after.weight_milli
-            lane_state = LaneState.NEW if reweighted else _looked_at(after_change)
+            lane_state = LaneState.NEW if reweighted else _lane_state(after_change)
             self._tx.policies.touch_key(self._queue.queue_id, after.key, lane_state)
         self._tx.policies.log(self._queue.queue_id, self._log)
         if policy.version > CHANGES_KEPT:
@@ -235,14 +251,14 @@ class _Change:
         self._tx.wake(queue_topic(self._queue.queue_id))
 
     async def _join(self, after: Queue) -> None:
-        """The scopes that the line belongs to from now on count what it leases already."""
+        """Have newly applicable scopes count the queue's existing leases."""
         before = {rules.name for rules in self._queue.limits.scopes}
         joined = {rules.name: [after] for rules in after.limits.scopes if rules.name not in before}
         if joined:
             await adopt(self._tx, joined)
 
     async def _take_effect(self, after: Queue) -> None:
-        """Bring what depends on the rules in line with the new ones."""
+        """Adjust the state derived from the rules that change."""
         queue_id, old, new = self._queue.queue_id, self._queue.rules, after.rules
         if new.counts_leases and not old.counts_leases:
             await self._tx.policies.count_leases(queue_id)
@@ -252,40 +268,40 @@ class _Change:
             await self._tx.retry_budgets.change(queue_id, new.retry_rate)
             self._tx.wake(DUE_TOPIC)
         if old.needs_keys and old.of_keys != new.of_keys:
-            self._tx.policies.reset_lanes(queue_id, _looked_at(after))
+            self._tx.policies.reset_lanes(queue_id, _lane_state(after))
 
     def _settings(self) -> dict[LimitSetting, SettingValue | None]:
         settings: dict[LimitSetting, SettingValue | None] = {}
-        for setting_name, ask in self._ask.settings.items():
+        for setting_name, update in self._update.settings.items():
             before = self._queue.policy.settings.get(setting_name)
-            reason = ask.reason or self._ask.reason
-            after = self._setting(before, ask, reason)
-            if _tells_the_same(before, after):
+            reason = update.reason or self._update.reason
+            after = self._setting(before, update, reason)
+            if _is_same(before, after):
                 continue
             settings[setting_name] = after
             self._note(setting_name, None, _value(before), _value(after), reason)
         return settings
 
     def _setting(
-        self, before: SettingValue | None, ask: SettingChange, reason: str | None
+        self, before: SettingValue | None, update: SettingChange, reason: str | None
     ) -> SettingValue | None:
-        """A value brings its own reason or none; without a value, only the reason of the old one changes."""
-        if isinstance(ask.value, Unset):
+        """The setting after the update. A value replaces the reason too; without a value only the reason changes."""
+        if isinstance(update.value, Unset):
             return None
-        if ask.value is not None:
-            return SettingValue(ask.value, self._author, self._tx.now_ms, reason, ask.ends_at_ms)
+        if update.value is not None:
+            return SettingValue(update.value, self._author, self._tx.now_ms, reason, update.ends_at_ms)
         if before is None:
             return None
         return SettingValue(before.value, self._author, self._tx.now_ms, reason, before.ends_at_ms)
 
     async def _keys(self) -> list[tuple[KeySettings, KeySettings]]:
-        """Each key that changes, before and after."""
-        asks = self._ask.keys
+        """The settings of each key that changes, before and after."""
+        asks = self._update.keys
         known = await self._tx.policies.key_settings(self._queue.queue_id, list(asks)) if asks else {}
         pairs = []
-        for key, ask in asks.items():
+        for key, update in asks.items():
             before = known.get(key, KeySettings(key))
-            after = self._key(before, ask)
+            after = self._key(before, update)
             if (after.weight_milli, after.rate_micro, after.lease_cap, after.paused) != (
                 before.weight_milli,
                 before.rate_micro,
@@ -296,16 +312,16 @@ class _Change:
                 pairs.append((before, after))
         return pairs
 
-    def _key(self, before: KeySettings, ask: KeySettingsChange) -> KeySettings:
+    def _key(self, before: KeySettings, update: KeySettingsChange) -> KeySettings:
         return KeySettings(
             before.key,
-            _asked(ask.weight_milli, before.weight_milli),
-            _asked(ask.rate_micro, before.rate_micro),
-            _asked(ask.lease_cap, before.lease_cap),
-            before.paused if ask.paused is None else int(ask.paused),
+            _new_value(update.weight_milli, before.weight_milli),
+            _new_value(update.rate_micro, before.rate_micro),
+            _new_value(update.lease_cap, before.lease_cap),
+            before.paused if update.paused is None else int(update.paused),
             self._author,
             self._tx.now_ms,
-            self._ask.reason,
+            self._update.reason,
         )
 
     async def _check_key_count(self, keys: Sequence[tuple[KeySettings, KeySettings]]) -> None:
@@ -329,7 +345,7 @@ class _Change:
             ("paused", before.paused or None, after.paused or None),
         ):
             if old != new:
-                self._note(setting, after.key, _text(old), _text(new), self._ask.reason)
+                self._note(setting, after.key, _text(old), _text(new), self._update.reason)
 
     def _note(
         self, setting: str, key: str | None, before: str | None, after: str | None, reason: str | None
@@ -340,13 +356,13 @@ class _Change:
         )
 
 
-def _asked(asked: int | Unset | None, before: int | None) -> int | None:
+def _new_value(asked: int | Unset | None, before: int | None) -> int | None:
     if isinstance(asked, Unset):
         return None
     return before if asked is None else asked
 
 
-def _tells_the_same(one: SettingValue | None, other: SettingValue | None) -> bool:
+def _is_same(one: SettingValue | None, other: SettingValue | None) -> bool:
     if one is None or other is None:
         return one is other
     return (one.value, one.reason, one.ends_at_ms) == (other.value, other.reason, other.ends_at_ms)
@@ -360,8 +376,8 @@ def _text(value: int | None) -> str | None:
     return None if value is None else str(value)
 
 
-def _looked_at(queue: Queue) -> LaneState:
-    """Where lanes stand that the next claim is to look at; where no claim looks at keys, all may go."""
+def _lane_state(queue: Queue) -> LaneState:
+    """The state of lanes that the next claim must evaluate; without per-key rules every lane is ready."""
     return LaneState.DIRTY if queue.rules.needs_keys else LaneState.READY
 
 
@@ -370,5 +386,5 @@ def _check_aging(policy: Policy) -> None:
     if (wait is None) != (every is None):
         missing = LimitSetting.AGING_WAIT if wait is None else LimitSetting.AGING_EVERY
         raise ValidationFailed(
-            {missing: ["Aging needs both: how long a task may wait, and how often an old one goes first."]}
+            {missing: ["Aging needs both: how long a task may wait, and how often an aged task goes first."]}
         )

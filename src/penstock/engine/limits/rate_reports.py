@@ -1,4 +1,4 @@
-"""Workers say how many activities their queue may hand out per second; whoever speaks last is heard."""
+"""Queue rates reported by workers (`max_task_queue_activities_per_second`); the latest report wins."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.core.limits.rates import MICRO
 from penstock.core.model import Queue, TaskKind
 from penstock.core.scheduling.cohorts import is_stale
 from penstock.engine.context import EngineContext
-from penstock.engine.limits.policies import line
+from penstock.engine.limits.policies import find_queue
 from penstock.ports.store import TransactionClass, Tx
 from penstock.ports.wakeups import queue_topic
 
@@ -19,21 +19,21 @@ log = structlog.get_logger("penstock.conveying")
 
 
 async def report_rate(ctx: EngineContext, namespace: str, name: str, word: RateReport) -> None:
-    """Keep what a worker says of its queue, if it is something new or would lapse soon.
+    """Store the rate that a worker reports for its queue, if it is new or about to expire.
 
-    Workers repeat themselves with every poll, so nothing is locked for what is known.
+    Workers report with every poll, so an unchanged report takes no locks.
     """
     holds_ms = ctx.settings.polls.queue_rate_ttl_ms
 
     async def is_known(tx: Tx) -> bool:
-        known = (await line(tx, namespace, name, TaskKind.ACTIVITY)).worker_rate
+        known = (await find_queue(tx, namespace, name, TaskKind.ACTIVITY)).worker_rate
         return rate_reports.is_renewed(known, word, tx.now_ms, holds_ms)
 
     async def operation(tx: Tx) -> _Outcome:
         found = await tx.queues.ensure(namespace, name, TaskKind.ACTIVITY)
         queue = await tx.queues.lock(found.queue_id)
-        assert queue is not None, "a queue that was made is there"
-        return await _hear(ctx, tx, queue, word, holds_ms)
+        assert queue is not None, "ensure created the queue"
+        return await _accept(ctx, tx, queue, word, holds_ms)
 
     if await ctx.store.read(is_known):
         return
@@ -46,31 +46,31 @@ async def report_rate(ctx: EngineContext, namespace: str, name: str, word: RateR
 
 
 class _Outcome(Struct, frozen=True):
-    """What a conveyed rate did."""
+    """The effect of a reported rate."""
 
     is_change: bool = False
-    """Whether the queue goes by another rate from now on, without a conflict that was logged already."""
+    """Whether the queue's rate changed, other than in a conflict that was logged already."""
     before: WorkerRate | None = None
-    """The conveyed rate that held until then."""
+    """The reported rate in force until then."""
     began: RateConflict | None = None
 
 
-async def _hear(ctx: EngineContext, tx: Tx, queue: Queue, word: RateReport, holds_ms: int) -> _Outcome:
-    """Write a word down; says whether it changes the rate, and whether it begins a conflict."""
+async def _accept(ctx: EngineContext, tx: Tx, queue: Queue, word: RateReport, holds_ms: int) -> _Outcome:
+    """Record a report; returns whether it changes the rate and whether a conflict begins."""
     known = queue.worker_rate
     if rate_reports.is_renewed(known, word, tx.now_ms, holds_ms):
         return _Outcome()
     lives = await _other_worker_is_alive(ctx, tx, queue, word)
-    heard = rate_reports.apply_report(known, word, tx.now_ms, holds_ms, rival_lives=lives)
-    tx.policies.save_worker_rate(queue.queue_id, heard.rate)
-    if heard.is_change:
+    accepted = rate_reports.apply_report(known, word, tx.now_ms, holds_ms, rival_lives=lives)
+    tx.policies.save_worker_rate(queue.queue_id, accepted.rate)
+    if accepted.is_change:
         tx.wake(queue_topic(queue.queue_id))
     held = known if known is not None and known.holds_at(tx.now_ms) else None
-    return _Outcome(heard.is_change and heard.rate.conflict is None, held, heard.began)
+    return _Outcome(accepted.is_change and accepted.rate.conflict is None, held, accepted.began)
 
 
 async def _other_worker_is_alive(ctx: EngineContext, tx: Tx, queue: Queue, word: RateReport) -> bool:
-    """Whether the worker that was heard before, and wants something else, is still there."""
+    """Whether the worker whose different rate is in force is still active."""
     known = queue.worker_rate
     if known is None or not rate_reports.is_rival(known, word, tx.now_ms):
         return False
@@ -81,7 +81,7 @@ async def _other_worker_is_alive(ctx: EngineContext, tx: Tx, queue: Queue, word:
 
 
 def _log_change(namespace: str, name: str, word: RateReport, before: WorkerRate | None) -> None:
-    """Log that a worker set, raised or lowered the rate of its queue."""
+    """Log that a worker changed the rate of its queue."""
     log.info(
         "queue.rate_conveyed",
         namespace=namespace,

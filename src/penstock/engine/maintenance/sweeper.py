@@ -1,4 +1,4 @@
-"""One duty: look for what is due, do it, and step over what cannot be done now."""
+"""A sweeper: finds due items of one kind, handles each, and skips those that fail with exponential backoff."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ K = TypeVar("K", bound=Hashable)
 BATCH = 256
 TICK_S = 0.5
 SLOW_TICK_S = 3.0
-"""Of duties that nobody waits for: they only take away what is not needed any more."""
+"""For sweepers that only delete what is no longer needed."""
 LAZY_TICK_S = 15.0
-"""Of duties for which there is seldom anything to do."""
+"""For sweepers that rarely find something."""
 STUCK_S_MAX = 60.0
 STUCK_MAX = 10 * BATCH
 log = structlog.get_logger("penstock.sweeper")
@@ -32,10 +32,10 @@ class _Stuck(Struct, frozen=True):
 
 
 class Sweeper(Generic[K]):
-    """A duty; if it fails it is tried again.
+    """Handles due items of one kind.
 
-    It is carried out when something that it `awaits` is due and when its `topic` rings; or, if it awaits nothing,
-    whenever its pause is over.
+    It is run when something that it `awaits` is due and when its `topic` is notified; if it awaits nothing, whenever
+    its pause is over.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Sweeper(Generic[K]):
         name: str,
         ctx: EngineContext,
         find: Callable[[EngineContext, int], Awaitable[Sequence[K]]],
-        mend: Callable[[EngineContext, K], Awaitable[bool]],
+        handle: Callable[[EngineContext, K], Awaitable[bool]],
         *,
         awaits: Due | None = None,
         topic: Topic | None = None,
@@ -55,27 +55,27 @@ class Sweeper(Generic[K]):
         self.awaits = awaits
         self.topic = topic
         self.prompt = prompt
-        """Whether it is called at the very moment, and not at the next beat."""
+        """Whether it is run at the exact due time rather than at the next tick."""
         self._ctx = ctx
         self._find = find
-        self._mend = mend
+        self._handle = handle
         self._pause_s = pause_s
         self._patient = patient
-        """Whether it takes nothing back right after a standstill: workers are heard first."""
-        self._listening = False
+        """Whether it pauses during the grace period after a stall, so that workers can report first."""
+        self._in_grace = False
         self._stuck: dict[K, _Stuck] = {}
-        """What could not be mended, so that it is stepped over for a while: it must not hold up what comes after."""
+        """Items that failed, with their backoff: they must not block the items after them."""
 
     @property
     def pause_s(self) -> float | None:
-        """How long it rests when it has done what there was; None: until it is called."""
+        """The pause after a sweep; None: until it is woken."""
         if self.awaits is not None:
             return None
         pause_s = self._pause_s() if callable(self._pause_s) else self._pause_s
         return max(pause_s, TICK_S) if self._stuck else pause_s
 
     async def try_sweep(self) -> int:
-        """Do what is due now; a failure counts as nothing found."""
+        """Sweep once; log a failure and return 0."""
         try:
             return await self.sweep()
         except PenstockError as error:
@@ -85,12 +85,14 @@ class Sweeper(Generic[K]):
         return 0
 
     async def sweep(self) -> int:
-        """Do what is due now; returns how much was found, or 0 if none of it could be done yet."""
+        """Handle what is due; returns the number of items, or 0 if none of them could be handled yet."""
         found = await self._find(self._ctx, BATCH + len(self._stuck))
         if self._patient and self._in_grace_period():
             return 0
         due = self._not_stuck(found)
-        results = await asyncio.gather(*(self._mend(self._ctx, each) for each in due), return_exceptions=True)
+        results = await asyncio.gather(
+            *(self._handle(self._ctx, each) for each in due), return_exceptions=True
+        )
         for each, outcome in zip(due, results, strict=True):
             self._note(each, outcome)
         return 0 if all(outcome is False for outcome in results) else len(due)
@@ -105,7 +107,7 @@ class Sweeper(Generic[K]):
             self._stuck.pop(each, None)
             return
         times = self._stuck[each].times + 1 if each in self._stuck else 1
-        log.warning("could not mend one", sweeper=self.name, times=times, error=repr(outcome))
+        log.warning("an item failed; retrying later", sweeper=self.name, times=times, error=repr(outcome))
         if each in self._stuck or len(self._stuck) < STUCK_MAX:
             pause = min(STUCK_S_MAX, TICK_S * 2 ** min(times, 10))
             self._stuck[each] = _Stuck(times, asyncio.get_running_loop().time() + pause)
@@ -114,9 +116,9 @@ class Sweeper(Generic[K]):
         stall_detector = self._ctx.stall_detector
         stall_detector.looked()
         lease_grace_ms = stall_detector.lease_grace_ms
-        if lease_grace_ms and not self._listening:
+        if lease_grace_ms and not self._in_grace:
             log.warning(
-                "stood still; hearing workers before taking back", sweeper=self.name, ms=lease_grace_ms
+                "stalled; letting workers report before reclaiming", sweeper=self.name, ms=lease_grace_ms
             )
-        self._listening = lease_grace_ms > 0
-        return self._listening
+        self._in_grace = lease_grace_ms > 0
+        return self._in_grace

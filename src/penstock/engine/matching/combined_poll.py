@@ -1,12 +1,12 @@
-"""One poll for two kinds of work: workflow tasks, and updates to be validated. Whichever comes first is given."""
+"""One poll for workflow tasks and update validations; whichever arrives first is returned."""
 
 from __future__ import annotations
 
 import asyncio
 
+from penstock.core.scheduling.polls import Poll
 from penstock.engine.context import EngineContext
 from penstock.engine.matching import query_tasks, update_validation
-from penstock.engine.matching.claim import Poll
 from penstock.engine.matching.dispatcher import Dispatcher, PollAnswer
 from penstock.engine.matching.query_tasks import LeasedQuery
 from penstock.engine.runtime.deadlines import Deadline
@@ -16,10 +16,10 @@ from penstock.ports.store import Tx
 async def poll(
     ctx: EngineContext, dispatcher: Dispatcher, request: Poll, wait_ms: int
 ) -> PollAnswer | LeasedQuery:
-    """Lease workflow tasks or an update, or say why not when the wait is over.
+    """Lease workflow tasks or an update validation; at the end of the wait, return the hold.
 
-    A poll that is repeated gets the tasks that it was given before. What was leased in the very moment in which
-    the other kind came, or the caller went away, waits again.
+    A repeated poll gets the tasks that it leased before. If both kinds are leased at the same moment, or the caller
+    disconnects, the surplus lease is handed back.
     """
     deadline = Deadline(wait_ms)
     async with deadline.kept(), dispatcher.turn(request, deadline):
@@ -31,7 +31,7 @@ async def poll(
 
 
 async def _was_given(ctx: EngineContext, request: Poll) -> bool:
-    """Whether this very poll has leased tasks that it still holds."""
+    """Whether an earlier delivery of this poll request leased tasks that are still held."""
     if request.poll_request_id is None:
         return False
     name = (request.worker_id, request.poll_request_id)
@@ -68,12 +68,12 @@ async def _choose(
     tasks: asyncio.Future[PollAnswer],
     updates: asyncio.Future[LeasedQuery | None],
 ) -> PollAnswer | LeasedQuery:
-    """What has come; if both have, the tasks."""
+    """The result that arrived; if both did, the tasks."""
     if not tasks.done():
         await _end(tasks)
         _give_back(dispatcher, tasks)
         leased = _leased(updates)
-        assert leased is not None, "one of the two has come"
+        assert leased is not None, "one of the two has arrived"
         return leased
     await _end(updates)
     leased = _leased(updates)
@@ -89,7 +89,7 @@ async def _end(work: asyncio.Future[PollAnswer] | asyncio.Future[LeasedQuery | N
 
 
 def _leased(updates: asyncio.Future[LeasedQuery | None]) -> LeasedQuery | None:
-    """The update that was leased. A wait for updates that failed has none; tasks are waited for alone then."""
+    """The leased update validation; None if there is none or the wait for it failed."""
     ended = updates.done() and not updates.cancelled() and updates.exception() is None
     return updates.result() if ended else None
 

@@ -1,14 +1,45 @@
-"""Where polls wait: one decision serves all polls of a queue, and a wakeup lets them look again.
+"""Open polls of this server: they wait here, and one claim serves all that wait on a queue.
 
-Nothing here is truth. A wakeup that is lost is made good by looking again every second, in one read for all
-queues; a poll that is lost with the process is sent again by its worker.
+Theory of operation
+-------------------
+A poll that finds nothing stays open (long polling). The dispatcher keeps the open polls of each queue in order
+of arrival, and runs at most one claim per queue at a time. A claim (`engine.matching.claim`) answers every poll
+that it is given:
 
-Deadlines. A poll ends when its time is over, whatever the database does. If its claim is under way at that moment the
-poll waits for it, for at most `LOOK_GRACE_S`: most claims come back with a task that would otherwise have to be handed
-back. A poll whose claim does not come back in that time answers `unavailable`, not `empty`, because nothing is known
-of its queue. A claim that comes back later finds no poll, so its tasks are handed back: they wait again, and all that
-their grants charged is refunded in the same transaction (`core/scheduling/refunds.py`). Handing back is repeated
-until it succeeds or the leases have expired.
+    Granted   the poll is answered with its tasks
+    Refused   the poll fails with the error
+    Held      the poll waits on: for the topic of the queue, for the topics of the scopes in the way, or for the timer
+              that is set to the moment at which a limit may open. Without time left it is answered with the hold
+    Retry     the claim did not look, or did not see everything: another one follows at once
+
+A claim is started by the arrival of a poll, by a wakeup, or by the timer. Whatever arrives while a claim runs sets
+`claim_again`, so it is followed by exactly one more: a thousand wakeups cost two claims. Polls of one claim must be
+interchangeable. They are grouped by the filter of their worker (types and build), which is remembered from the last
+claim, and by whether they prefetch. A filter that was remembered wrongly costs one `Retry`.
+
+Nothing here is truth (`wakeups-are-hints`). A wakeup that is lost is made good by a backstop that looks every second,
+in one read for all queues; a poll that is lost with the process is sent again by its worker.
+
+Deadlines
+---------
+A poll ends when its time is over, whatever the database does. If its claim is under way at that moment the poll waits
+for it, for at most `LOOK_GRACE_S`: most claims come back with a task that would otherwise have to be handed back. A
+poll whose claim does not come back in that time answers `unavailable`, not `empty`, because nothing is known of its
+queue. A claim that comes back later finds no poll, so its tasks are handed back: they wait again, and all that their
+grants charged is refunded in the same transaction (`core/scheduling/refunds.py`). Handing back is repeated until it
+succeeds or the leases have expired.
+
+Early ends
+----------
+A worker that polls workflow tasks and activity tasks one after the other, with one connection, would wait for the one
+kind while the other has work. Such polls are ended early with `empty`, after `YIELD_AFTER_S`.
+
+Rejected
+--------
+* A claim per poll, with `SKIP LOCKED`: every wakeup would start as many transactions as there are polls.
+* Handing tasks to polls from memory, filled by one reader: a crash would lose what memory held, and fairness would
+  be decided twice.
+* Waking only as many polls as tasks arrived: the count would have to be exact across servers to lose nothing.
 """
 
 from __future__ import annotations
@@ -30,34 +61,46 @@ from penstock.core.model import Queue, QueueId, TaskKind
 from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.cohorts import check_may_poll
 from penstock.core.scheduling.dispatch import Hold, HoldReason, PollStatus, WorkerFilter
+from penstock.core.scheduling.polls import (
+    ClaimResult,
+    Granted,
+    Held,
+    Leased,
+    Poll,
+    Refused,
+    Retry,
+    RetryReason,
+)
 from penstock.engine.activities.worker_deaths import record_disconnect
 from penstock.engine.context import EngineContext
 from penstock.engine.limits.rate_reports import report_rate
 from penstock.engine.matching import query_tasks, update_validation
-from penstock.engine.matching.claim import ClaimResult, Leased, Poll, claim, hand_back
+from penstock.engine.matching.claim import claim
+from penstock.engine.matching.undelivered import hand_back
 from penstock.engine.runtime.deadlines import LOOK_GRACE_S, Deadline
 from penstock.engine.runtime.ticks import until_tick_s
 from penstock.errors import Exhausted, PenstockError, Reason
 from penstock.ports.store import QueryQueue, Tx
-from penstock.ports.wakeups import Topic, queue_topic
+from penstock.ports.wakeups import Topic, queue_topic, scope_topic
 
 LOOK_AGAIN_S = 1.0
 HAND_BACK_AGAIN_S = (0.1, 0.2, 0.5, 1.0)
-"""How long to wait before handing back is tried again after a failure; the last one repeats."""
+"""Backoff of retries when a task cannot be handed back; the last one repeats."""
 YIELD_AFTER_S = 0.5
 """How long a poll stays open before it may be ended early for a worker that polls one kind after the other."""
 YIELD_LOOKS = 2
-"""So many times in that span it is looked whether some are to be ended."""
+"""How many times in that span open polls are checked."""
 POLLS_PER_CLAIM = 100
 DISCONNECTED_S = 1.0
 """A worker that closed the connection of its poll and has not polled again for so long counts as dead."""
 REMEMBERED_MAX = 10_000
-"""Most queues and workers that are remembered; beyond it the memory starts anew."""
+"""Most queues and workers that are cached; beyond it the cache is cleared."""
+_NO_WAIT = contextlib.nullcontext()
 log = structlog.get_logger("penstock.dispatcher")
 
 
 class PollAnswer(Struct, frozen=True):
-    """What a poll is told in the end."""
+    """The outcome of a poll."""
 
     leased: tuple[Leased, ...]
     status: PollStatus
@@ -77,9 +120,9 @@ class _Waiter:
     queue: Queue
     future: asyncio.Future[PollAnswer]
     patient: bool
-    """Whether it goes on waiting after a first look found nothing."""
+    """Whether it stays open after a claim found nothing."""
     hold: Hold | None = None
-    """What the last claim was held by; None: no claim has come back yet."""
+    """The hold of the last claim; None: no claim has come back yet."""
     is_claiming: bool = False
     """Whether a claim for this poll is under way, or follows at once because the last one did not see everything."""
     serves_other: bool = True
@@ -87,24 +130,29 @@ class _Waiter:
     opened_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
     @property
+    def who(self) -> tuple[str, str, TaskKind]:
+        """Its worker, by the kind of task that it polls for."""
+        return self.poll.namespace, self.poll.worker_id, self.poll.kind
+
+    @property
     def other(self) -> tuple[str, str, TaskKind]:
-        """Who its worker is when it polls the other kind."""
+        """Its worker, by the other kind of task."""
         other = TaskKind.ACTIVITY if self.poll.kind is TaskKind.WORKFLOW else TaskKind.WORKFLOW
         return self.poll.namespace, self.poll.worker_id, other
 
 
 @dataclass(eq=False, slots=True)
-class _Line:
-    """The polls that wait on one queue, and whether somebody looks right now."""
+class _QueuePolls:
+    """The open polls of one queue, and whether a claim is under way for them."""
 
     waiters: dict[_Waiter, None] = field(default_factory=dict)
-    looking: bool = False
-    look_again: bool = False
-    silence: Callable[[], None] | None = None
-    alarm: asyncio.TimerHandle | None = None
-    """Rings when a limit that is in the way may open."""
+    claiming: bool = False
+    claim_again: bool = False
+    unsubscribe: Callable[[], None] | None = None
+    timer: asyncio.TimerHandle | None = None
+    """Fires when a limit that is in the way may open."""
     scopes: dict[Topic, Callable[[], None]] = field(default_factory=dict)
-    """The bells of scopes that are in the way, with how to stop to listen to each."""
+    """The topics of scopes that are in the way, each with its function to unsubscribe."""
 
 
 @dataclass(eq=False, slots=True)
@@ -120,8 +168,8 @@ class Dispatcher:
 
     def __init__(self, ctx: EngineContext) -> None:
         self._ctx = ctx
-        self._lines: dict[QueueId, _Line] = {}
-        self._fits: dict[tuple[str, str, TaskKind], WorkerFilter] = {}
+        self._by_queue: dict[QueueId, _QueuePolls] = {}
+        self._filters: dict[tuple[str, str, TaskKind], WorkerFilter] = {}
         self._open: dict[tuple[str, str, TaskKind], int] = {}
         self._queues: dict[tuple[str, str, TaskKind], Queue] = {}
         self._turns: dict[tuple[str, str, str, TaskKind, str], _Turn] = {}
@@ -154,9 +202,9 @@ class Dispatcher:
         A poll whose claim is under way gets the answer of that claim, as when its time is over.
         """
         self._draining.set()
-        for line in self._lines.values():
-            for waiter in list(line.waiters):
-                _out_of_time(line, waiter)
+        for open_ in self._by_queue.values():
+            for waiter in list(open_.waiters):
+                _out_of_time(open_, waiter)
                 if not waiter.future.done():
                     asyncio.get_running_loop().call_later(LOOK_GRACE_S, _answer, waiter, UNAVAILABLE)
 
@@ -198,7 +246,8 @@ class Dispatcher:
         who = (poll.namespace, poll.worker_id, poll.kind)
         self._open[who] = self._open.get(who, 0) + 1
         try:
-            async with self._alone(poll):
+            alone = self._one_per_request(poll, poll.poll_request_id) if poll.poll_request_id else _NO_WAIT
+            async with alone:
                 yield
         except asyncio.CancelledError:
             if deadline.left_ms:  # else this side ended it, or the caller gave up on a silent database
@@ -236,12 +285,9 @@ class Dispatcher:
             log.info("worker disconnected; its sticky tasks are for other workers", worker=worker_id)
 
     @contextlib.asynccontextmanager
-    async def _alone(self, poll: Poll) -> AsyncIterator[None]:
-        """One poll at a time for one request id: whoever repeats it is told what the first one got."""
-        if poll.poll_request_id is None:
-            yield
-            return
-        name = (poll.namespace, poll.worker_id, poll.task_queue, poll.kind, poll.poll_request_id)
+    async def _one_per_request(self, poll: Poll, request_id: str) -> AsyncIterator[None]:
+        """Serialize polls with one request id: a repeated poll gets what the first one got."""
+        name = (poll.namespace, poll.worker_id, poll.task_queue, poll.kind, request_id)
         turn = self._turns.setdefault(name, _Turn())
         turn.waiting += 1
         try:
@@ -261,19 +307,20 @@ class Dispatcher:
         wait_ms = deadline.left_ms
         patient = wait_ms > 0 and not self._draining.is_set()
         waiter = _Waiter(poll, queue, asyncio.get_running_loop().create_future(), patient)
-        line = self._join(waiter)
-        self._look(queue.queue_id)
+        open_ = self._join(waiter)
+        self._wake(queue.queue_id)
         try:
-            return await self._wait(line, waiter, wait_ms if patient else 0)
+            return await self._wait(open_, waiter, wait_ms if patient else 0)
         except asyncio.CancelledError:
             self._hung_up(waiter)
             raise
         finally:
-            self._leave(line, waiter)
+            open_.waiters.pop(waiter, None)
+            self._end_if_idle(queue.queue_id, open_)
 
-    async def _wait(self, line: _Line, waiter: _Waiter, wait_ms: int) -> PollAnswer:
+    async def _wait(self, open_: _QueuePolls, waiter: _Waiter, wait_ms: int) -> PollAnswer:
         loop = asyncio.get_running_loop()
-        ending = loop.call_later(wait_ms / 1000, _out_of_time, line, waiter)
+        ending = loop.call_later(wait_ms / 1000, _out_of_time, open_, waiter)
         unanswered = loop.call_later(wait_ms / 1000 + LOOK_GRACE_S, _answer, waiter, UNAVAILABLE)
         try:
             return await waiter.future
@@ -282,14 +329,14 @@ class Dispatcher:
             unanswered.cancel()
 
     def _hung_up(self, waiter: _Waiter) -> None:
-        """The caller is gone: what it was given in this very moment waits again."""
+        """The caller is gone: hand back what it was granted in this very moment."""
         done = waiter.future.done() and not waiter.future.cancelled() and waiter.future.exception() is None
         if done and waiter.future.result().leased:
             self.give_back(waiter.future.result().leased)
         waiter.future.cancel()
 
     async def _queue(self, poll: Poll) -> Queue:
-        """The line that a poll waits in; only a worker that may poll it brings a new one into being."""
+        """The queue of a poll; only a worker that may poll it creates a new one."""
         namespace, name, kind = poll.namespace, poll.task_queue, poll.kind
         known = self._queues.get((namespace, name, kind))
         if known is not None:
@@ -307,84 +354,88 @@ class Dispatcher:
         self._queues[namespace, name, kind] = queue
         return queue
 
-    def _join(self, waiter: _Waiter) -> _Line:
+    def _join(self, waiter: _Waiter) -> _QueuePolls:
         queue_id = waiter.queue.queue_id
-        line = self._lines.get(queue_id)
-        if line is None:
-            line = self._lines[queue_id] = _Line()
-            line.silence = self._listen(queue_topic(queue_id), queue_id)
-        line.waiters[waiter] = None
-        return line
+        open_ = self._by_queue.get(queue_id)
+        if open_ is None:
+            open_ = self._by_queue[queue_id] = _QueuePolls()
+            open_.unsubscribe = self._subscribe(queue_topic(queue_id), queue_id)
+        open_.waiters[waiter] = None
+        return open_
 
-    def _leave(self, line: _Line, waiter: _Waiter) -> None:
-        line.waiters.pop(waiter, None)
-        self._end_if_idle(waiter.queue.queue_id, line)
+    def _end_if_idle(self, queue_id: QueueId, open_: _QueuePolls) -> None:
+        if not open_.waiters and not open_.claiming and self._by_queue.get(queue_id) is open_:
+            if open_.unsubscribe is not None:
+                open_.unsubscribe()
+            self._subscribe_scopes(queue_id, open_, ())
+            if open_.timer is not None:
+                open_.timer.cancel()
+            del self._by_queue[queue_id]
 
-    def _end_if_idle(self, queue_id: QueueId, line: _Line) -> None:
-        if not line.waiters and not line.looking and self._lines.get(queue_id) is line:
-            if line.silence is not None:
-                line.silence()
-            self._heed(queue_id, line, ())
-            if line.alarm is not None:
-                line.alarm.cancel()
-            del self._lines[queue_id]
-
-    def _look(self, queue_id: QueueId) -> None:
-        """Have somebody claim for the waiting polls; if somebody does already, have them look once more."""
-        line = self._lines.get(queue_id)
-        if line is None or not line.waiters:
+    def _wake(self, queue_id: QueueId) -> None:
+        """Start a claim for the open polls; if one is under way, have another follow it."""
+        open_ = self._by_queue.get(queue_id)
+        if open_ is None or not open_.waiters:
             return
-        if line.looking:
-            line.look_again = True
+        if open_.claiming:
+            open_.claim_again = True
             return
-        line.looking = True
-        task = asyncio.create_task(self._serve(queue_id, line))
+        open_.claiming = True
+        task = asyncio.create_task(self._serve(queue_id, open_))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, queue_id: QueueId, line: _Line) -> None:
+    async def _serve(self, queue_id: QueueId, open_: _QueuePolls) -> None:
         try:
             while True:
-                line.look_again = False
-                served = await self._serve_once(queue_id, line)
-                if not line.waiters or not (line.look_again or served):
+                open_.claim_again = False
+                served = await self._serve_once(queue_id, open_)
+                if not open_.waiters or not (open_.claim_again or served):
                     return
         except PenstockError as refusal:
-            for waiter in list(line.waiters):
+            for waiter in list(open_.waiters):
                 _refuse(waiter, refusal.with_details())
         except Exception as error:
             log.exception("a claim failed", queue_id=queue_id)
-            for waiter in list(line.waiters):
+            for waiter in list(open_.waiters):
                 _refuse(waiter, error)
         finally:
-            line.looking = False
-            if line.look_again:
-                self._look(queue_id)
-            self._end_if_idle(queue_id, line)
+            open_.claiming = False
+            if open_.claim_again:
+                self._wake(queue_id)
+            self._end_if_idle(queue_id, open_)
 
-    async def _serve_once(self, queue_id: QueueId, line: _Line) -> bool:
-        """One claim per group of polls that fit alike, and one for those that fetch ahead.
+    async def _serve_once(self, queue_id: QueueId, open_: _QueuePolls) -> bool:
+        """One claim per group of interchangeable polls; returns whether another look must follow.
 
-        True when not all was found that may be there. That is so when a worker fits otherwise than it was known
-        to, or when the claim says so itself.
+        That is so when a claim did not see everything, or when a scope is in the way that is not subscribed to yet.
         """
         again = False
         topics: dict[Topic, None] = {}
-        groups: dict[tuple[WorkerFilter | tuple[str, str], bool], list[_Waiter]] = {}
-        for waiter in line.waiters:
-            if not waiter.future.done():
-                ahead = waiter.poll.claim_lease_ms is not None
-                groups.setdefault((self._group(waiter.poll), ahead), []).append(waiter)
-        for (group, _), members in groups.items():
-            worker_filter = group if isinstance(group, WorkerFilter) else None
+        for worker_filter, members in self._groups(open_):
             for start in range(0, len(members), POLLS_PER_CLAIM):
                 slice_ = members[start : start + POLLS_PER_CLAIM]
-                found, unsure = await self._claim_for(queue_id, slice_, worker_filter, topics)
+                others, unsure = await self._claim_for(queue_id, slice_, worker_filter, topics)
                 again = again or unsure
-                if not found and not unsure:
+                if not others and not unsure:
                     _found_nothing(members[start + POLLS_PER_CLAIM :], slice_[-1].hold)
                     break
-        return self._heed(queue_id, line, topics) or again
+        return self._subscribe_scopes(queue_id, open_, topics) or again
+
+    def _groups(self, open_: _QueuePolls) -> list[tuple[WorkerFilter | None, list[_Waiter]]]:
+        """The open polls of a queue that one claim may serve together, with the filter of their workers.
+
+        None: the filter of a worker is not known yet, so its polls are claimed for alone.
+        """
+        groups: dict[tuple[WorkerFilter | tuple[str, str, TaskKind], bool], list[_Waiter]] = {}
+        for waiter in open_.waiters:
+            if not waiter.future.done():
+                known = self._filters.get(waiter.who) or waiter.who
+                groups.setdefault((known, waiter.poll.claim_lease_ms is not None), []).append(waiter)
+        return [
+            (known if isinstance(known, WorkerFilter) else None, members)
+            for (known, _), members in groups.items()
+        ]
 
     async def _claim_for(
         self,
@@ -393,32 +444,42 @@ class Dispatcher:
         worker_filter: WorkerFilter | None,
         topics: dict[Topic, None],
     ) -> tuple[bool, bool]:
-        """Claim for polls that fit alike; says whether others may find something, and whether to look once more.
+        """Claim for interchangeable polls; returns whether others may be served, and whether to look again.
 
-        What rings when a scope in the way may open is added to `topics`.
+        The topics of scopes that are in the way are added to `topics`.
         """
-        found = again = False
+        others = again = False
         while waiters:
             claimed_at = time.monotonic()
-            verdicts = await self._claim(queue_id, waiters, worker_filter)
-            self._set_alarm(queue_id, verdicts)
-            topics |= dict.fromkeys(topic for each in verdicts for topic in each.topics)
-            postponed = []
-            for waiter, verdict in zip(waiters, verdicts, strict=True):
-                if verdict.postponed:
-                    postponed.append(waiter)
-                    continue
-                misfit = (
-                    worker_filter is not None
-                    and verdict.worker_filter is not None
-                    and verdict.worker_filter != worker_filter
-                )
-                unsure = misfit or verdict.look_again
-                self._deliver(waiter, verdict, claimed_at, final=not unsure)
-                found = found or _says_nothing_of_others(verdict)
-                again = again or unsure
-            waiters = postponed
-        return found, again
+            results = await self._claim(queue_id, waiters, worker_filter)
+            apart: list[_Waiter] = []
+            for waiter, result in zip(waiters, results, strict=True):
+                self._deliver(waiter, result, claimed_at)
+                match result:
+                    case Retry(reason=RetryReason.SERVED_APART):
+                        apart.append(waiter)
+                    case Retry():
+                        again = True
+                    case Held():
+                        others = others or result.others_may_be_served
+                    case Granted() | Refused():
+                        others = True
+            self._await_limits(queue_id, results, topics)
+            waiters = apart
+        return others, again
+
+    def _await_limits(
+        self, queue_id: QueueId, results: Sequence[ClaimResult], topics: dict[Topic, None]
+    ) -> None:
+        """Look again when a limit that is in the way may open: by the clock, or by the topic of its scope."""
+        held = [each.held if isinstance(each, Retry) else each for each in results]
+        waits_ms = []
+        for each in held:
+            if isinstance(each, Held):
+                topics |= {scope_topic(scope_id): None for scope_id in each.scope_ids}
+                waits_ms += [] if each.retry_in_ms is None else [each.retry_in_ms]
+        if waits_ms:
+            self._set_timer(queue_id, min(waits_ms))
 
     async def _claim(
         self, queue_id: QueueId, waiters: list[_Waiter], worker_filter: WorkerFilter | None
@@ -431,63 +492,56 @@ class Dispatcher:
             for waiter in waiters:
                 waiter.is_claiming = False
 
-    def _heed(self, queue_id: QueueId, line: _Line, topics: Iterable[Topic]) -> bool:
-        """Listen to the scopes that are in the way and to no others; says whether to look once more.
+    def _subscribe_scopes(self, queue_id: QueueId, open_: _QueuePolls, topics: Iterable[Topic]) -> bool:
+        """Subscribe to the scopes that are in the way and to no others; returns whether another claim must follow.
 
-        That is so for a bell that is new: it may have rung before anybody listened.
+        That is so for a new topic: it may have been notified before it was subscribed.
         """
         wanted = dict.fromkeys(topics)
-        for topic in [topic for topic in line.scopes if topic not in wanted]:
-            line.scopes.pop(topic)()
-        new = [topic for topic in wanted if topic not in line.scopes]
+        for topic in [topic for topic in open_.scopes if topic not in wanted]:
+            open_.scopes.pop(topic)()
+        new = [topic for topic in wanted if topic not in open_.scopes]
         for topic in new:
-            line.scopes[topic] = self._listen(topic, queue_id)
+            open_.scopes[topic] = self._subscribe(topic, queue_id)
         return bool(new)
 
-    def _listen(self, topic: Topic, queue_id: QueueId) -> Callable[[], None]:
-        """Look when a bell rings; beforehand, where the claim can be committed with what it is about."""
-        return self._ctx.wakeups.listen(topic, lambda: self._look(queue_id), before_commit=True)
+    def _subscribe(self, topic: Topic, queue_id: QueueId) -> Callable[[], None]:
+        """Claim when a topic is notified; before its commit, where the claim can be committed with it."""
+        return self._ctx.wakeups.listen(topic, lambda: self._wake(queue_id), before_commit=True)
 
-    def _set_alarm(self, queue_id: QueueId, verdicts: Sequence[ClaimResult]) -> None:
-        """Look again when the first of the limits that were in the way may open."""
-        waits = [each.look_again_in_ms for each in verdicts if each.look_again_in_ms is not None]
-        line = self._lines.get(queue_id)
-        if not waits or line is None:
+    def _set_timer(self, queue_id: QueueId, wait_ms: int) -> None:
+        open_ = self._by_queue.get(queue_id)
+        if open_ is None:
             return
         loop = asyncio.get_running_loop()
-        rings_at = loop.time() + min(min(waits) / 1000, LOOK_AGAIN_S)
-        if line.alarm is not None and loop.time() < line.alarm.when() <= rings_at:
+        fires_at = loop.time() + min(wait_ms / 1000, LOOK_AGAIN_S)
+        if open_.timer is not None and loop.time() < open_.timer.when() <= fires_at:
             return
-        if line.alarm is not None:
-            line.alarm.cancel()
-        line.alarm = loop.call_at(rings_at, self._look, queue_id)
+        if open_.timer is not None:
+            open_.timer.cancel()
+        open_.timer = loop.call_at(fires_at, self._wake, queue_id)
 
-    def _group(self, poll: Poll) -> WorkerFilter | tuple[str, str]:
-        known = self._fits.get((poll.namespace, poll.worker_id, poll.kind))
-        return known if known is not None else (poll.namespace, poll.worker_id)
-
-    def _deliver(self, waiter: _Waiter, verdict: ClaimResult, claimed_at: float, *, final: bool) -> None:
-        """Tell a poll what a claim said; one without patience is told of a hold only if that is final."""
-        who = (waiter.poll.namespace, waiter.poll.worker_id, waiter.poll.kind)
-        if verdict.refusal is not None:
-            self._fits.pop(who, None)
-            _refuse(waiter, verdict.refusal)
-            return
-        if verdict.worker_filter is not None:
-            if len(self._fits) > REMEMBERED_MAX:
-                self._fits.clear()
-            self._fits[who] = verdict.worker_filter
-        if verdict.leased:
-            if waiter.future.done():
-                self.give_back(verdict.leased)
-            else:
-                answer = PollAnswer(verdict.leased, PollStatus.LEASED, claimed_at=claimed_at)
-                waiter.future.set_result(answer)
-            return
-        waiter.hold = verdict.hold or waiter.hold
-        waiter.is_claiming = not final
-        if final and not waiter.patient:
-            _answer(waiter, _held(waiter))
+    def _deliver(self, waiter: _Waiter, result: ClaimResult, claimed_at: float) -> None:
+        """Pass the result of a claim on to its poll, and remember the filter of the worker."""
+        match result:
+            case Refused():
+                self._filters.pop(waiter.who, None)
+                _refuse(waiter, result.error)
+                return
+            case Granted() if waiter.future.done():
+                self.give_back(result.leased)
+            case Granted():
+                _answer(waiter, PollAnswer(result.leased, PollStatus.LEASED, claimed_at=claimed_at))
+            case Held():
+                waiter.hold = result.hold
+                if not waiter.patient:
+                    _answer(waiter, _held(waiter))
+            case Retry():
+                waiter.is_claiming = True
+                waiter.hold = waiter.hold if result.held is None else result.held.hold
+        if len(self._filters) > REMEMBERED_MAX:
+            self._filters.clear()
+        self._filters[waiter.who] = result.worker_filter
 
     def give_back(self, leased: tuple[Leased, ...]) -> None:
         """The answer of a poll was not delivered: let its tasks wait again, and refund what they were charged.
@@ -523,13 +577,13 @@ class Dispatcher:
             await asyncio.sleep(wait_s)
 
     def undo(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let something be undone in the background; closing waits for it."""
+        """Run cleanup in the background; `close` waits for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _look_again_forever(self) -> None:
-        """Look where something waits; and everywhere now and then, so that workers that wait are seen."""
+        """Claim where tasks are ready; and everywhere now and then, as a sign of life of the workers that poll."""
         loop = asyncio.get_running_loop()
         everywhere_at = 0.0
         while True:
@@ -537,19 +591,21 @@ class Dispatcher:
             ready, asked = await self._what_waits()
             if everywhere_at <= loop.time():
                 everywhere_at = loop.time() + self._ctx.settings.polls.worker_stale_after_ms / 6_000
-                ready = list(self._lines)
+                ready = list(self._by_queue)
             for queue_id in ready:
-                self._look(queue_id)
+                self._wake(queue_id)
             if asked:
                 self._ctx.wakeups.notify([query_tasks.topic(*line) for line in asked])
 
     async def _what_waits(self) -> tuple[Sequence[QueueId], Sequence[QueryQueue]]:
-        """The queues and the lines of questions in which a poll may get something.
+        """The queues with ready tasks, and the queues with pending queries.
 
-        They are all where the store cannot say, or no question can be put: whoever waits must know.
+        All of them if the store cannot tell, or if queries are unavailable: open polls must learn of it.
         """
         ctx = self._ctx
-        queues = [queue_id for queue_id, line in self._lines.items() if line.waiters and not line.looking]
+        queues = [
+            queue_id for queue_id, open_ in self._by_queue.items() if open_.waiters and not open_.claiming
+        ]
         lines = ctx.query_polls.lines
 
         async def operation(tx: Tx) -> tuple[Sequence[QueueId], Sequence[QueryQueue]]:
@@ -560,7 +616,9 @@ class Dispatcher:
         try:
             ready, asked = await ctx.store.read(operation)
         except Exception as error:
-            log.warning("cannot see what waits; everybody is asked to look", error=repr(error))
+            log.warning(
+                "cannot read which queues have ready tasks; claiming for all open polls", error=repr(error)
+            )
             return queues, lines
         return ready, asked if ctx.coordination.is_supported() else lines
 
@@ -579,8 +637,8 @@ class Dispatcher:
             return []
         return [
             waiter
-            for line in self._lines.values()
-            for waiter in line.waiters
+            for open_ in self._by_queue.values()
+            for waiter in open_.waiters
             if waiter.patient
             and waiter.serves_other
             and waiter.opened_at <= opened_by
@@ -596,7 +654,7 @@ class Dispatcher:
         try:
             found = await self._ctx.store.read(operation)
         except Exception as error:
-            log.warning("cannot see what workers could do instead", error=repr(error))
+            log.warning("cannot read whether the other kind of task is ready", error=repr(error))
             return
         for waiter, has_work in zip(waiters, found, strict=True):
             waiter.serves_other = has_work is not None
@@ -617,17 +675,8 @@ async def _other_has_work(tx: Tx, waiter: _Waiter) -> bool | None:
     return other is TaskKind.WORKFLOW and await update_validation.waits_for(tx, worker)
 
 
-def _says_nothing_of_others(verdict: ClaimResult) -> bool:
-    """Whether polls behind this one may be given something: it was, or it was refused, or its worker is full.
-
-    So may those for which something is reserved.
-    """
-    is_full = verdict.hold is not None and verdict.hold.reason is HoldReason.SLOTS
-    return bool(verdict.leased) or verdict.refusal is not None or is_full or verdict.reserves
-
-
 def _found_nothing(waiters: Sequence[_Waiter], hold: Hold | None) -> None:
-    """Polls behind those that found nothing need not be looked at: there is nothing for them either."""
+    """Polls behind those that found nothing need no claim: there is nothing for them either."""
     for waiter in waiters:
         waiter.hold = hold or waiter.hold
         if not waiter.patient:
@@ -635,15 +684,15 @@ def _found_nothing(waiters: Sequence[_Waiter], hold: Hold | None) -> None:
 
 
 def _held(waiter: _Waiter) -> PollAnswer:
-    """What a poll is answered that gets nothing; nothing is known of its queue while no claim has come back."""
+    """The answer to a poll that gets nothing; its queue is unknown while no claim has come back."""
     if waiter.hold is None or waiter.is_claiming:
         return UNAVAILABLE
     return PollAnswer((), waiter.hold.poll_status, waiter.hold.reason)
 
 
-def _out_of_time(line: _Line, waiter: _Waiter) -> None:
+def _out_of_time(open_: _QueuePolls, waiter: _Waiter) -> None:
     """The wait is over. If a claim for the poll is under way or about to begin, its answer is the poll's answer."""
-    if line.looking and (waiter.is_claiming or waiter.hold is None or line.look_again):
+    if open_.claiming and (waiter.is_claiming or waiter.hold is None or open_.claim_again):
         waiter.patient = False
     else:
         _answer(waiter, _held(waiter))

@@ -1,10 +1,13 @@
-"""Tasks that were handed out ahead of time take their permit before they are run.
+"""Permits: a prefetched task passes the limits when it starts to run.
 
-A worker that fetches ahead holds short leases which no limit counts. Running is what limits are about: so the
-permit is taken here, under the same locks and by the same gates as a grant, and who has lost the lease gets none.
+A worker that prefetches holds short leases that no limit counts, because limits are about running tasks. Before it runs
+such a task it requests a permit here, which is checked by the same gates and under the same locks as a grant. A worker
+that has lost the lease gets none.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,15 +18,17 @@ from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.dispatch import Hold, HoldReason
 from penstock.core.scheduling.gates import ScopeState, charged, counted_by
 from penstock.core.scheduling.leases import Report
+from penstock.core.scheduling.ledger import NO_SCOPES, uncharged
+from penstock.core.scheduling.slots import free_slots
 from penstock.engine.activities.activity_reports import held_by
 from penstock.engine.context import EngineContext
-from penstock.engine.matching import slots
-from penstock.engine.matching.claim import begun, counting, keep, running_on
+from penstock.engine.matching.record import begun, record_scopes
+from penstock.engine.matching.snapshot import lease_count, lock_scopes, worker_loads
 from penstock.ports.store import TransactionClass, Tx
 
 
 class Permit(Struct, frozen=True):
-    """A started task, or why it may not start yet."""
+    """A started task, or the hold that keeps it from starting."""
 
     task: Task
     run: Run
@@ -35,7 +40,7 @@ class Permit(Struct, frozen=True):
 async def start(
     ctx: EngineContext, namespace: str, task_id: TaskId, report: Report, lease_ms: int | None = None
 ) -> Permit:
-    """Let a task run that its worker holds; one that runs already is told so again."""
+    """Start a prefetched task. Idempotent: a task that already runs gets its permit again."""
 
     async def known(tx: Tx) -> Task | None:
         return await tx.tasks.get(task_id)
@@ -45,18 +50,20 @@ async def start(
 
     async def operation(tx: Tx) -> Permit:
         queue = None if queue_id is None else await tx.queues.lock(queue_id)
-        states, settled = ({}, ()) if queue is None else await counting(tx, queue)
-        running = 0 if queue is None else await running_on(tx, queue)
+        scopes = NO_SCOPES if queue is None else await lock_scopes(tx, queue)
+        running = 0 if queue is None else await lease_count(tx, queue)
         held = await held_by(ctx, tx, namespace, task_id, report)
         permit = Permit(held.task, held.run, held.activity, now_ms=tx.now_ms)
         assert queue is not None, "a task that is held has a queue"
         if not held.task.claimed:
-            keep(tx, queue, states, settled)
+            record_scopes(tx, uncharged(queue, scopes, tx.now_ms))
             return permit
-        hold = await _at_its_slots(tx, held.task) or _hold(ctx, queue, running, states, held.task, tx.now_ms)
+        hold = await _at_its_slots(tx, held.task) or _hold(
+            ctx, queue, running, scopes.states, held.task, tx.now_ms
+        )
         if hold is None:
-            return _begin(ctx, tx, queue, states, permit, lease_ms)
-        keep(tx, queue, states, settled)
+            return _begin(ctx, tx, queue, scopes.states, permit, lease_ms)
+        record_scopes(tx, uncharged(queue, scopes, tx.now_ms))
         return replace(permit, hold=hold)
 
     return await ctx.store.transact(
@@ -65,16 +72,16 @@ async def start(
 
 
 async def _at_its_slots(tx: Tx, task: Task) -> Hold | None:
-    """Whether the worker runs as many tasks as it has slots already."""
+    """The hold of a worker whose slots are all in use."""
     worker = await tx.workers.get(task.namespace, task.lease_owner or "")
     if worker is None:
         return None
-    free = await slots.free(tx, [worker], task.kind, ahead=False)
-    return None if free[worker.worker_id] else Hold(HoldReason.SLOTS)
+    loads = await worker_loads(tx, [worker], task.kind)
+    return None if free_slots(worker, task.kind, loads[worker.worker_id]) else Hold(HoldReason.SLOTS)
 
 
 def _hold(
-    ctx: EngineContext, queue: Queue, running: int, states: dict[str, ScopeState], task: Task, now_ms: int
+    ctx: EngineContext, queue: Queue, running: int, states: Mapping[str, ScopeState], task: Task, now_ms: int
 ) -> Hold | None:
     if queue.is_limited and not ctx.coordination.is_supported():
         return Hold(HoldReason.UNAVAILABLE)
@@ -87,14 +94,13 @@ def _begin(
     ctx: EngineContext,
     tx: Tx,
     queue: Queue,
-    states: dict[str, ScopeState],
+    states: Mapping[str, ScopeState],
     permit: Permit,
     asked_ms: int | None,
 ) -> Permit:
     task = permit.task
     scopes = [charged(rules, states[rules.name], 1, task.cost, tx.now_ms) for rules in queue.limits.scopes]
-    for state in scopes:
-        tx.scopes.settle(state)
+    record_scopes(tx, scopes)
     window = dispatch.windowed(queue, 1, tx.now_ms)
     if window != queue.window:
         tx.policies.settle(queue.queue_id, queue.paid_until_ns, queue.aging_turn, window)

@@ -1,6 +1,8 @@
-"""The desk: questions to a run's replayed state, put in line by callers who wait, taken and answered by workers.
+"""Query tasks: short-lived requests to replayed workflow state, answered by a worker while the caller waits.
 
-A question lives as long as its caller waits. How many may wait in one line is bounded.
+A query task exists only while its caller waits: it is inserted, leased by a polling worker together with the run's
+history, answered, and deleted. It never enters a history. The number of pending tasks per queue is bounded. Queries
+(`messaging.queries`) and update validations (`update_validation`) are the two kinds.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ from penstock.core.model import (
 )
 from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.cohorts import check_may_poll, is_known_dead, status_now
+from penstock.core.scheduling.polls import Poll
 from penstock.engine.context import EngineContext
 from penstock.engine.long_poll import wait_until
-from penstock.engine.matching.claim import Poll
 from penstock.engine.runtime.deadlines import Deadline
 from penstock.errors import LeaseLost, NotFound, PenstockError, Reason, Unavailable
 from penstock.ports.store import TransactionClass, Tx
@@ -40,35 +42,37 @@ from penstock.ports.wakeups import Topic, queue_topic
 HISTORY_EVENTS_MAX = 50_000
 HISTORY_BYTES_MAX = 64_000_000
 HISTORY_PORTION = 1_000
-_LINES = {QueryKind.QUERY: "queries", QueryKind.UPDATE_VALIDATION: "validations"}
+_TOPICS = {QueryKind.QUERY: "queries", QueryKind.UPDATE_VALIDATION: "validations"}
 _ANSWERED = (QueryState.ANSWERED, QueryState.FAILED)
 
 
 class QueryTaskRequest(Struct, frozen=True):
-    """A question, and how its caller is refused."""
+    """A query task to be submitted, and the errors its caller gets."""
 
     kind: QueryKind
     run: Run
     name: str
     arguments: Blob
     check_workers: Callable[[Sequence[WorkerRecord]], None]
-    """Given the workers of the queue that are there now: raises when none of them could answer."""
+    """Raises if none of the queue's active workers can answer."""
     full: Callable[[int], PenstockError]
-    """Given how many wait."""
+    """The error when the queue is full, given the number of pending tasks."""
     locked_out: Callable[[Unavailable], PenstockError]
-    """The lock between servers cannot be had."""
+    """The error when the lock between servers is unavailable."""
 
 
 class LeasedQuery(Struct, frozen=True):
+    """A leased query task with the history to replay."""
+
     query: QueryTask
     run: Run
     events: Sequence[RecordedEvent]
     lease_ends_at: float = 0.0
-    """When its lease ends at the earliest, by this process's monotonic clock."""
+    """The earliest end of its lease on this process's monotonic clock."""
 
 
 class LeaseReasons(Struct, frozen=True):
-    """By which reasons an answer is refused that comes from the wrong worker, or at the wrong time."""
+    """The reasons with which an answer is refused that comes from the wrong worker or too late."""
 
     kind: QueryKind
     noun: str
@@ -82,27 +86,27 @@ class LeaseReasons(Struct, frozen=True):
 # Callers
 
 
-async def ask(ctx: EngineContext, asking: QueryTaskRequest, draining: asyncio.Event) -> QueryTask | None:
-    """Put the question in line, wait for a worker's answer, and forget both. A server that drains waits no more.
+async def ask(ctx: EngineContext, request: QueryTaskRequest, draining: asyncio.Event) -> QueryTask | None:
+    """Submit a query task, wait for a worker's answer, and delete the task.
 
-    Returns the question as it was seen last, answered or not.
+    Returns the task as last read, answered or not. Raises `Unavailable` if the server drains meanwhile.
     """
-    query_id = f"{asking.kind.value}-{ctx.entropy.new_id()}"
+    query_id = f"{request.kind.value}-{ctx.entropy.new_id()}"
     wait_ms = ctx.settings.polls.query_timeout_ms
-    await _submit_unless_cancelled(ctx, asking, query_id, wait_ms)
+    await _submit_unless_cancelled(ctx, request, query_id, wait_ms)
 
-    async def look() -> tuple[QueryTask | None, bool]:
+    async def check() -> tuple[QueryTask | None, bool]:
         query = await _find(ctx, query_id)
         return query, query is None or query.state in _ANSWERED
 
     try:
-        query, _ = await wait_until(ctx, _answer_topic(query_id), look, wait_ms, draining)
+        query, _ = await wait_until(ctx, _answer_topic(query_id), check, wait_ms, draining)
     finally:
-        await _forget(ctx, query_id)
+        await _delete(ctx, query_id)
     if draining.is_set() and not is_answered(query):
         raise Unavailable(
             Reason.SERVER_DRAINING,
-            "This server is stopping. Ask another, or again in a moment.",
+            "This server is stopping. Retry, or send the request to another server.",
             outcome="none",
         )
     return query
@@ -118,7 +122,7 @@ def outcome_of(query: QueryTask) -> dict[str, Any]:
 
 
 def replays(worker: WorkerRecord, run: Run) -> bool:
-    """Whether a worker has the code of a run, of whatever build."""
+    """Whether a worker has the code of a run's workflow type, of any build."""
     return worker.knows(run.workflow_type)
 
 
@@ -127,28 +131,28 @@ def fits_build(worker: WorkerRecord, run: Run) -> bool:
 
 
 async def _submit_unless_cancelled(
-    ctx: EngineContext, asking: QueryTaskRequest, query_id: str, wait_ms: int
+    ctx: EngineContext, request: QueryTaskRequest, query_id: str, wait_ms: int
 ) -> None:
-    """Put the question in line; if its caller hangs up meanwhile, take it out again."""
-    putting = asyncio.ensure_future(_put(ctx, asking, query_id, wait_ms))
+    """Submit a task; if the caller disconnects meanwhile, delete it again."""
+    submission = asyncio.ensure_future(_submit(ctx, request, query_id, wait_ms))
     try:
-        await asyncio.shield(putting)
+        await asyncio.shield(submission)
     except asyncio.CancelledError:
-        await asyncio.wait([putting])
-        if putting.exception() is None:
-            await _forget(ctx, query_id)
+        await asyncio.wait([submission])
+        if submission.exception() is None:
+            await _delete(ctx, query_id)
         raise
 
 
-async def _put(ctx: EngineContext, asking: QueryTaskRequest, query_id: str, wait_ms: int) -> None:
-    run = asking.run
+async def _submit(ctx: EngineContext, request: QueryTaskRequest, query_id: str, wait_ms: int) -> None:
+    run = request.run
 
     async def check(tx: Tx) -> None:
-        asking.check_workers(await _present(ctx, tx, run))
+        request.check_workers(await _active_workers(ctx, tx, run))
         most = ctx.settings.limits.pending_query_tasks_max
-        pending = await tx.queries.count_pending(run.namespace, run.task_queue, tx.now_ms, asking.kind)
+        pending = await tx.queries.count_pending(run.namespace, run.task_queue, tx.now_ms, request.kind)
         if pending >= most:
-            raise asking.full(pending)
+            raise request.full(pending)
 
     async def operation(tx: Tx) -> None:
         queue = await tx.queues.ensure(run.namespace, run.task_queue, TaskKind.WORKFLOW)
@@ -162,40 +166,40 @@ async def _put(ctx: EngineContext, asking: QueryTaskRequest, query_id: str, wait
                 run_id=run.run_id,
                 workflow_type=run.workflow_type,
                 compatibility=run.compatibility,
-                name=asking.name,
-                arguments=asking.arguments,
+                name=request.name,
+                arguments=request.arguments,
                 created_at_ms=tx.now_ms,
                 expires_at_ms=tx.now_ms + wait_ms,
-                kind=asking.kind,
+                kind=request.kind,
             )
         )
-        tx.wake(topic(asking.kind, run.namespace, run.task_queue))
+        tx.wake(topic(request.kind, run.namespace, run.task_queue))
 
-    await ctx.store.read(check)  # a flood that is refused must not stand in the way of the queue's tasks
-    async with _enqueued(ctx, asking):
-        await ctx.store.transact(operation, key=_line(asking.kind, run), tx_class=TransactionClass.CLAIM)
+    await ctx.store.read(check)  # without locks: refused floods must not delay the queue's tasks
+    async with _submission_lock(ctx, request):
+        await ctx.store.transact(operation, key=_lock_key(request.kind, run), tx_class=TransactionClass.CLAIM)
 
 
-async def _present(ctx: EngineContext, tx: Tx, run: Run) -> Sequence[WorkerRecord]:
+async def _active_workers(ctx: EngineContext, tx: Tx, run: Run) -> Sequence[WorkerRecord]:
     stale_after_ms = ctx.settings.polls.worker_stale_after_ms
     workers = await tx.workers.list(run.namespace, run.task_queue)
     return [each for each in workers if status_now(each, tx.now_ms, stale_after_ms) is WorkerStatus.ACTIVE]
 
 
 @contextlib.asynccontextmanager
-async def _enqueued(ctx: EngineContext, asking: QueryTaskRequest) -> AsyncIterator[None]:
-    """Under the lock between servers that guards the line of questions, where there is one.
+async def _submission_lock(ctx: EngineContext, request: QueryTaskRequest) -> AsyncIterator[None]:
+    """Hold the lock between servers that guards submissions to a query queue, where there is one.
 
-    How many may wait is decided by rows under the queue's own lock, so that a lock which ended early breaks
-    nothing; one that cannot be had refuses the question.
+    The bound itself is checked on rows under the queue's row lock, so a coordination lock that is lost early breaks
+    nothing. If the lock is unavailable the submission is refused.
     """
     try:
-        async with ctx.coordination.lock(_line(asking.kind, asking.run)):
+        async with ctx.coordination.lock(_lock_key(request.kind, request.run)):
             yield
     except Unavailable as refusal:
         if refusal.reason is not Reason.COORDINATION_UNAVAILABLE:
             raise
-        raise asking.locked_out(refusal) from refusal
+        raise request.locked_out(refusal) from refusal
 
 
 async def _find(ctx: EngineContext, query_id: str) -> QueryTask | None:
@@ -205,7 +209,7 @@ async def _find(ctx: EngineContext, query_id: str) -> QueryTask | None:
     return await ctx.store.read(operation)
 
 
-async def _forget(ctx: EngineContext, query_id: str) -> None:
+async def _delete(ctx: EngineContext, query_id: str) -> None:
     async def operation(tx: Tx) -> None:
         tx.queries.delete(query_id)
 
@@ -224,48 +228,49 @@ async def wait_for(
     wait_ms: int,
     draining: asyncio.Event,
 ) -> LeasedQuery | None:
-    """Try to lease a question until there is one, or the wait is over.
+    """Call `lease` until it returns a task or the wait is over.
 
-    It waits for the bell alone: whoever looks for all polls rings where a question waits that nobody heard of.
+    It waits for notifications only: the dispatcher's periodic read notifies queues with pending tasks
+    (`QueryPollRegistry`), so one read per second serves all polls of this server.
     """
 
-    async def look() -> tuple[LeasedQuery | None, bool]:
+    async def check() -> tuple[LeasedQuery | None, bool]:
         leased = await lease()
         return leased, leased is not None
 
     line = (kind, request.namespace, request.task_queue)
     async with Deadline(wait_ms).kept():
         with ctx.query_polls.registered(line):
-            leased, _ = await wait_until(ctx, topic(*line), look, wait_ms, draining, look_again_s=math.inf)
+            leased, _ = await wait_until(ctx, topic(*line), check, wait_ms, draining, look_again_s=math.inf)
     return leased
 
 
 async def lease_unless_cancelled(ctx: EngineContext, kind: QueryKind, request: Poll) -> LeasedQuery | None:
-    """Lease the oldest question that the worker can answer; if the caller hangs up meanwhile, it waits again."""
-    leasing = asyncio.ensure_future(_lease(ctx, kind, request))
+    """Lease the oldest task that the worker can answer; if the poller disconnects meanwhile, requeue it."""
+    lease = asyncio.ensure_future(_lease(ctx, kind, request))
     try:
-        return await asyncio.shield(leasing)
+        return await asyncio.shield(lease)
     except asyncio.CancelledError:
-        undoing = asyncio.ensure_future(_hand_back_once_leased(ctx, leasing))
-        _with_rollback.add(undoing)
-        undoing.add_done_callback(_with_rollback.discard)
+        rollback = asyncio.ensure_future(_hand_back_once_leased(ctx, lease))
+        _rollbacks.add(rollback)
+        rollback.add_done_callback(_rollbacks.discard)
         raise
 
 
-_with_rollback: set[asyncio.Future[None]] = set()
-"""Held while they run: the event loop alone does not keep tasks alive."""
+_rollbacks: set[asyncio.Future[None]] = set()
+"""Strong references while they run: the event loop keeps only weak ones."""
 
 
-async def _hand_back_once_leased(ctx: EngineContext, leasing: asyncio.Future[LeasedQuery | None]) -> None:
-    """In the background: a caller that has gone, or whose time is over, does not wait for the database."""
-    with contextlib.suppress(PenstockError):  # an error ends the lease in its own time
-        leased = await leasing
+async def _hand_back_once_leased(ctx: EngineContext, lease: asyncio.Future[LeasedQuery | None]) -> None:
+    """Requeue in the background: a poller that has left must not wait for the database."""
+    with contextlib.suppress(PenstockError):  # on an error the lease expires
+        leased = await lease
         if leased is not None:
             await hand_back(ctx, leased)
 
 
 async def hand_back(ctx: EngineContext, leased: LeasedQuery) -> None:
-    """Undo a lease whose poller hung up before it was told."""
+    """Requeue a task whose poller disconnected before it got the answer."""
 
     async def operation(tx: Tx) -> None:
         query = await tx.queries.lock(leased.query.query_id)
@@ -303,26 +308,23 @@ async def _lease(ctx: EngineContext, kind: QueryKind, request: Poll) -> LeasedQu
         tx.queries.save(leased)
         return leased
 
-    line = f"{_LINES[kind]}:{request.namespace}:{request.task_queue}"
-    ends_at = time.monotonic() + ctx.settings.leases.query_lease_ms / 1000
+    line = f"{_TOPICS[kind]}:{request.namespace}:{request.task_queue}"
+    lease_ends_at = time.monotonic() + ctx.settings.leases.query_lease_ms / 1000
     query = await ctx.store.transact(operation, key=line, tx_class=TransactionClass.CLAIM)
     if query is None:
         return None
-    equipped = await _equipped(ctx, query, ends_at)
+    equipped = await _with_history(ctx, query, lease_ends_at)
     if equipped is None:
-        await _refuse(ctx, query)
+        await _fail_too_long(ctx, query)
     return equipped
 
 
-async def _equipped(ctx: EngineContext, query: QueryTask, lease_ends_at: float) -> LeasedQuery | None:
-    """The question with the history that answers it, read after the lease so that nobody waits for the reading.
-
-    None when the history is too long to be handed over at once.
-    """
+async def _with_history(ctx: EngineContext, query: QueryTask, lease_ends_at: float) -> LeasedQuery | None:
+    """Add the run's history, read after the lease is committed so that no lock is held. None if it is too long."""
 
     async def operation(tx: Tx) -> LeasedQuery | None:
         run = await tx.runs.get(query.run_id)
-        assert run is not None, "a question names a run that exists"
+        assert run is not None, "a query task has a run"
         events: list[RecordedEvent] = []
         size = 0
         while (events[-1].sequence if events else 0) < run.last_sequence:
@@ -336,8 +338,8 @@ async def _equipped(ctx: EngineContext, query: QueryTask, lease_ends_at: float) 
     return await ctx.store.read(operation, long=True)
 
 
-async def _refuse(ctx: EngineContext, query: QueryTask) -> None:
-    """Tell whoever asks that the run has become too long to be asked."""
+async def _fail_too_long(ctx: EngineContext, query: QueryTask) -> None:
+    """Fail a task whose history exceeds the bounds."""
 
     async def operation(tx: Tx) -> None:
         held = await tx.queries.lock(query.query_id)
@@ -345,7 +347,7 @@ async def _refuse(ctx: EngineContext, query: QueryTask) -> None:
             return
         outcome = {
             "reason": Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE.value,
-            "message": "The history is too long to be replayed for a question. Let the workflow continue as new.",
+            "message": "The history is too long to be replayed for a query. Let the workflow continue as new.",
         }
         tx.queries.save(
             replace(
@@ -363,7 +365,7 @@ async def _refuse(ctx: EngineContext, query: QueryTask) -> None:
 
 async def report(
     ctx: EngineContext,
-    holding: LeaseReasons,
+    reasons: LeaseReasons,
     namespace: str,
     query_id: str,
     owner: str,
@@ -371,10 +373,10 @@ async def report(
     state: QueryState,
     outcome: dict[str, Any],
 ) -> QueryTask:
-    """Take a worker's answer, if it still holds the question."""
+    """Record a worker's answer. Raises `LeaseLost` or `NotFound` if it no longer holds the task."""
 
     async def operation(tx: Tx) -> QueryTask:
-        query = _held(await tx.queries.lock(query_id), holding, namespace, owner, attempt, tx.now_ms)
+        query = _check_lease(await tx.queries.lock(query_id), reasons, namespace, owner, attempt, tx.now_ms)
         done = replace(
             query,
             state=state,
@@ -389,41 +391,44 @@ async def report(
     return await ctx.store.transact(operation, key=query_id)
 
 
-def _held(
-    query: QueryTask | None, holding: LeaseReasons, namespace: str, owner: str, attempt: int, now_ms: int
+def _check_lease(
+    query: QueryTask | None, reasons: LeaseReasons, namespace: str, owner: str, attempt: int, now_ms: int
 ) -> QueryTask:
-    noun = holding.noun
-    if query is None or query.namespace != namespace or query.kind is not holding.kind:
+    """The task, if the reporter holds its live lease and the caller still waits."""
+    noun = reasons.noun
+    if query is None or query.namespace != namespace or query.kind is not reasons.kind:
         raise NotFound(
-            holding.not_found, f"There is no such {noun}; its caller may have gone.", outcome="rejected"
+            reasons.not_found,
+            f"There is no such {noun}; its caller may have stopped waiting.",
+            outcome="rejected",
         )
     if query.state is not QueryState.LEASED:
-        raise LeaseLost(holding.not_leased, f"The {noun} is not leased to anybody.", outcome="rejected")
+        raise LeaseLost(reasons.not_leased, f"The {noun} is not leased.", outcome="rejected")
     if query.lease_owner != owner:
         raise LeaseLost(
-            holding.other_owner,
+            reasons.other_owner,
             f"The {noun} is leased to {query.lease_owner!r}.",
             lease_owner=query.lease_owner,
             outcome="rejected",
         )
     if query.attempt != attempt:
         raise LeaseLost(
-            holding.other_attempt,
+            reasons.other_attempt,
             f"The {noun} is in attempt {query.attempt}.",
             current_attempt=query.attempt,
             outcome="rejected",
         )
     if (query.lease_expires_at_ms or 0) <= now_ms:
-        raise LeaseLost(holding.expired, f"The lease of the {noun} has expired.", outcome="rejected")
+        raise LeaseLost(reasons.expired, f"The lease of the {noun} has expired.", outcome="rejected")
     if query.expires_at_ms <= now_ms:
         raise NotFound(
-            holding.not_found, f"The caller of the {noun} waits no longer for the answer.", outcome="rejected"
+            reasons.not_found, f"The caller of the {noun} no longer waits for the answer.", outcome="rejected"
         )
     return query
 
 
 async def expire(ctx: EngineContext, query_id: str) -> bool:
-    """A question whose caller is gone disappears; one whose worker is gone waits again."""
+    """Delete a task whose caller's wait has ended; requeue one whose lease has expired."""
 
     async def operation(tx: Tx) -> bool:
         query = await tx.queries.lock(query_id)
@@ -444,20 +449,20 @@ async def expire(ctx: EngineContext, query_id: str) -> bool:
 
 
 def topic(kind: QueryKind, namespace: str, task_queue: str) -> Topic:
-    """Rung when a question is put in line."""
-    return f"{_LINES[kind]}:{namespace}:{task_queue}".replace(",", ";")
+    """The topic notified when a query task is submitted."""
+    return f"{_TOPICS[kind]}:{namespace}:{task_queue}".replace(",", ";")
 
 
 async def notify_pollers(tx: Tx, namespace: str, task_queue: str) -> None:
-    """Have all polls of a task queue look, whatever they wait for: who may poll has changed."""
+    """Wake all polls of a task queue, because the set of workers that may poll has changed."""
     for queue in await tx.queues.find(namespace, task_queue):
         tx.wake(queue_topic(queue.queue_id))
-    for kind in _LINES:
+    for kind in _TOPICS:
         tx.wake(topic(kind, namespace, task_queue))
 
 
-def _line(kind: QueryKind, run: Run) -> str:
-    return f"{_LINES[kind]}:{run.namespace}:{run.task_queue}"
+def _lock_key(kind: QueryKind, run: Run) -> str:
+    return f"{_TOPICS[kind]}:{run.namespace}:{run.task_queue}"
 
 
 def _answer_topic(query_id: str) -> Topic:

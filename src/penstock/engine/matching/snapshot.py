@@ -1,14 +1,27 @@
-"""What a claim looks at: no more than its rules ask for, read under the queue's lock."""
+"""What a claim reads, no more than its rules ask for; all but the first look is under the queue's lock."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core.limits.policies import DispatchOrder, KeyState, Rules
-from penstock.core.model import Queue, QueueId
+from penstock.core.limits.policies import DispatchOrder, KeyState
+from penstock.core.model import Queue, QueueId, TaskKind, WorkerRecord
+from penstock.core.scheduling.claim import (
+    ClaimSnapshot,
+    LaneView,
+    LockedQueue,
+    Need,
+    NeedLanes,
+    NeedLeaseCount,
+    NeedLeaseEnds,
+    NeedQueue,
+    NeedScopes,
+    NeedTasks,
+    QueueState,
+)
 from penstock.core.scheduling.dispatch import BlockedLanes, QueueSnapshot, WorkerFilter
 from penstock.core.scheduling.fairness import (
     ALL_LEVELS,
@@ -20,50 +33,148 @@ from penstock.core.scheduling.fairness import (
     Starving,
     VirtualClock,
 )
+from penstock.core.scheduling.gates import ScopeState, corrected
+from penstock.core.scheduling.ledger import NO_SCOPES, LockedScopes
+from penstock.core.scheduling.polls import Poll
+from penstock.core.scheduling.slots import SlotUsage
+from penstock.engine.context import EngineContext
 from penstock.ports.gather import gather
 from penstock.ports.store import Tx
 
 LANES_BEYOND_ROOM = 64
 """Where keys can be blocked, so many more lanes are read: some of them may turn out to be."""
-
-
-class LoadedSnapshot(Struct, frozen=True):
-    """A snapshot, and whether it is partial: more lanes are to be placed than one claim places.
-
-    Then no more is granted than was placed, so that those who are placed next still have their first turn in
-    time, and the claim is followed by another.
-    """
-
-    snapshot: QueueSnapshot
-    is_partial: bool
+NOTHING_READY = QueueState()
 
 
 async def load_snapshot(
-    tx: Tx, queue: Queue, worker_filter: WorkerFilter, room: int, running: int
-) -> LoadedSnapshot:
-    """A snapshot that holds at least the `room` lanes of each level that could go next."""
-    rules = queue.rules
-    starving = await _starving(tx, queue, room)
+    ctx: EngineContext, tx: Tx, queue_id: QueueId, polls: Sequence[Poll], worker_filter: WorkerFilter | None
+) -> ClaimSnapshot:
+    """The workers of some polls, the cohorts of their queue, and the workers that its tasks are sticky to."""
+    namespace, task_queue = polls[0].namespace, polls[0].task_queue
+    names = list({poll.worker_id: None for poll in polls})
+    rows = gather(tx.workers.get_many(namespace, names), tx.cohorts.list(namespace, task_queue))
+    sticky_until: Mapping[str, int] = {}
+    if polls[0].kind is TaskKind.WORKFLOW:
+        (workers, cohorts), sticky_until = await gather(rows, tx.tasks.sticky(queue_id))
+    else:
+        workers, cohorts = await rows
+    known = dict(zip(names, workers, strict=True))
+    absent = [name for name in sticky_until if name not in known]
+    if absent:
+        known |= dict(zip(absent, await tx.workers.get_many(namespace, absent), strict=True))
+    return ClaimSnapshot(
+        polls=polls,
+        workers=known,
+        cohorts={cohort.build_id: cohort for cohort in cohorts},
+        now_ms=tx.now_ms,
+        stale_after_ms=ctx.settings.polls.worker_stale_after_ms,
+        worker_filter=worker_filter,
+        sticky_until=sticky_until,
+        coordinated=ctx.coordination.is_supported(),
+    )
+
+
+async def load(tx: Tx, queue_id: QueueId, need: Need[Any]) -> Any:
+    """The rows that a plan asks for."""
+    match need:
+        case NeedQueue():
+            return await _queue(tx, queue_id, need)
+        case NeedLanes():
+            return await _lanes(tx, need)
+        case NeedTasks():
+            wanted = [(level, key, count) for (level, key), count in need.counts.items()]
+            return await tx.queues.take(queue_id, wanted, need.worker_filter)
+        case NeedLeaseCount():
+            return await lease_count(tx, need.queue)
+        case NeedScopes():
+            return await lock_scopes(tx, need.queue)
+        case NeedLeaseEnds():
+            names = [worker.worker_id for worker in need.workers]
+            await tx.tasks.notify_at_ends(need.workers[0].namespace, need.kind, names)
+            return await worker_loads(tx, need.workers, need.kind)
+    raise AssertionError(need)
+
+
+async def _queue(tx: Tx, queue_id: QueueId, need: NeedQueue) -> QueueState:
+    """The queue under its lock if something is ready: nothing is locked for nothing.
+
+    The lock shows what other servers leased before, also to the same poll sent to them.
+    """
+    ready = await tx.tasks.matchable(queue_id, need.worker_filter)
+    namespace, kind = need.polls[0].namespace, need.polls[0].kind
+    requests = [
+        (poll.worker_id, poll.poll_request_id) for poll in need.polls if poll.poll_request_id is not None
+    ]
+    if ready is None:
+        if not requests:
+            return NOTHING_READY
+        return QueueState(redelivered=await tx.tasks.redelivered(namespace, requests))
+    queue = await tx.queues.lock(queue_id)
+    assert queue is not None, "a queue that is polled exists"
+    workers = list({worker.worker_id: worker for worker in need.workers}.values())
+    if not requests:
+        return QueueState(LockedQueue(queue, ready, await worker_loads(tx, workers, kind)))
+    redelivered, loads = await gather(
+        tx.tasks.redelivered(namespace, requests), worker_loads(tx, workers, kind)
+    )
+    return QueueState(LockedQueue(queue, ready, loads), redelivered)
+
+
+async def worker_loads(tx: Tx, workers: Sequence[WorkerRecord], kind: TaskKind) -> Mapping[str, SlotUsage]:
+    """How many leases each worker holds, of those granted since its process registered."""
+    if not workers:
+        return {}
+    sessions = [(worker.worker_id, worker.session_at_ms) for worker in workers]
+    found = await tx.tasks.held(workers[0].namespace, kind, sessions)
+    return {worker.worker_id: each for worker, each in zip(workers, found, strict=True)}
+
+
+async def lease_count(tx: Tx, queue: Queue) -> int:
+    """How many leases of the queue count against its cap; asked only where there is one."""
+    limit = queue.rules.lease_cap
+    return 0 if limit is None else await tx.queues.running(queue.queue_id, limit)
+
+
+async def lock_scopes(tx: Tx, queue: Queue) -> LockedScopes:
+    """What the scopes of a queue count, under their locks, with what tasks turned out to cost since."""
+    scopes = {each.name: each for each in queue.limits.scopes}
+    if not scopes:
+        return NO_SCOPES
+    states = {state.name: state for state in await tx.scopes.lock(await tx.scopes.ids(list(scopes)))}
+    changed: list[ScopeState] = []
+    for name, rules in scopes.items():
+        if rules.cost is not None:
+            settlements = await tx.scopes.settlements(states[name].scope_id)
+            states[name] = corrected(rules, states[name], settlements, tx.now_ms)
+            changed += [states[name]] if settlements else []
+    return LockedScopes(states, changed)
+
+
+# ── Lanes ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _lanes(tx: Tx, need: NeedLanes) -> LaneView:
+    """A view with at least the `room` lanes of each level that could go next, and the scopes under their locks."""
+    queue, rules = need.queue, need.queue.rules
+    starving: Sequence[Starving] = ()
+    if rules.aging is not None:
+        turns = need.room // rules.aging.every + 1
+        starving = await tx.queues.starving(queue.queue_id, tx.now_ms - rules.aging.wait_ms, turns)
     arrivals: Sequence[Arrival] = ()
     clocks: Sequence[VirtualClock] = ()
     partial = False
     if rules.order is DispatchOrder.ARRIVAL:
-        arrivals, lanes = await _in_order(tx, queue, worker_filter, room, starving)
+        arrivals, lanes = await _by_arrival(tx, need, starving)
     else:
         clocks = await _clocks(tx, queue)
-        lanes, partial = await _in_fairness(tx, queue, worker_filter, room, starving)
+        lanes, partial = await _by_fairness(tx, need, starving)
+    keys = await _keys(tx, queue, lanes)
+    blocked = await tx.queues.blocked(queue.queue_id) if rules.limits_keys else BlockedLanes()
+    scopes = await lock_scopes(tx, queue) if queue.limits.scopes else NO_SCOPES
     snapshot = QueueSnapshot(
-        queue=queue,
-        lanes=lanes,
-        clocks=clocks,
-        now_ms=tx.now_ms,
-        keys=await _keys(tx, queue, lanes),
-        running=running,
-        starving=starving,
-        arrivals=arrivals,
-        blocked=await tx.queues.blocked(queue.queue_id) if rules.limits_keys else BlockedLanes(),
+        queue, lanes, clocks, tx.now_ms, keys, need.leases, starving, arrivals, blocked, scopes.states
     )
-    return LoadedSnapshot(snapshot, partial)
+    return LaneView(snapshot, scopes, partial)
 
 
 async def _clocks(tx: Tx, queue: Queue) -> Sequence[VirtualClock]:
@@ -76,47 +187,33 @@ async def _clocks(tx: Tx, queue: Queue) -> Sequence[VirtualClock]:
     return clocks
 
 
-async def _starving(tx: Tx, queue: Queue, room: int) -> Sequence[Starving]:
-    aging = queue.rules.aging
-    if aging is None:
-        return ()
-    turns = room // aging.every + 1
-    return await tx.queues.starving(queue.queue_id, tx.now_ms - aging.wait_ms, turns)
-
-
-async def _in_fairness(
-    tx: Tx, queue: Queue, worker_filter: WorkerFilter, room: int, starving: Sequence[Starving]
-) -> tuple[Sequence[Lane], bool]:
+async def _by_fairness(tx: Tx, need: NeedLanes, starving: Sequence[Starving]) -> tuple[Sequence[Lane], bool]:
     """The lanes to be placed, and the least of those that have their place.
 
-    When there are more to be placed than one claim places, levels below them wait: some that were not seen
-    may go before those.
+    When there are more to be placed than one claim places, levels below them wait: a lane that was not read may go
+    before those. Then no more is granted than was placed, and another claim follows.
     """
-    queue_id, rules = queue.queue_id, queue.rules
-    most = _sighted(rules, room)
+    queue_id, rules, worker_filter = need.queue.queue_id, need.queue.rules, need.worker_filter
+    most = _lanes_read(need)
     fresh, least = await gather(
         tx.queues.lanes_to_tag(queue_id, worker_filter, LaneState.NEW),
         tx.queues.lanes(queue_id, worker_filter, most),
     )
-    stale: Sequence[Lane] = ()
-    due: Sequence[Lane] = ()
-    if rules.limits_keys:
-        due = await _due(tx, queue_id, worker_filter)
-    if rules.needs_keys:
-        stale = await tx.queues.lanes_to_tag(queue_id, worker_filter, LaneState.DIRTY)
+    due = await _due(tx, queue_id, worker_filter) if rules.limits_keys else ()
+    stale = await tx.queues.lanes_to_tag(queue_id, worker_filter, LaneState.DIRTY) if rules.needs_keys else ()
     full = [lanes[-1].level for lanes in (fresh, stale) if len(lanes) >= TAGGED_AT_ONCE_MAX]
     deepest = min(full, default=ALL_LEVELS[1])
     ready = [*least]
     for each in starving:
         ready += await tx.queues.lanes(queue_id, worker_filter, most, (each.level, each.level))
-    seen = {lane.lane_key: lane for lane in (*fresh, *stale, *due, *ready)}
+    seen = {(lane.level, lane.key): lane for lane in (*fresh, *stale, *due, *ready)}
     return [lane for lane in seen.values() if lane.level <= deepest], bool(full)
 
 
 async def _due(tx: Tx, queue_id: QueueId, worker_filter: WorkerFilter) -> Sequence[Lane]:
     """The lanes whose tokens have come; where there are more than one claim places, all are made stale instead.
 
-    Stale lanes come by level, so that no level goes before one that was not seen.
+    Stale lanes come by level, so that no level goes before one that was not read.
     """
     due = await tx.queues.lanes_due(queue_id, worker_filter, tx.now_ms)
     if len(due) < TAGGED_AT_ONCE_MAX:
@@ -125,29 +222,27 @@ async def _due(tx: Tx, queue_id: QueueId, worker_filter: WorkerFilter) -> Sequen
     return ()
 
 
-async def _in_order(
-    tx: Tx, queue: Queue, worker_filter: WorkerFilter, room: int, starving: Sequence[Starving]
+async def _by_arrival(
+    tx: Tx, need: NeedLanes, starving: Sequence[Starving]
 ) -> tuple[Sequence[Arrival], Sequence[Lane]]:
-    most = _sighted(queue.rules, room)
-    found = [*await tx.queues.arrivals(queue.queue_id, worker_filter, most, tx.now_ms)]
+    queue_id, worker_filter, most = need.queue.queue_id, need.worker_filter, _lanes_read(need)
+    found = [*await tx.queues.arrivals(queue_id, worker_filter, most, tx.now_ms)]
     for each in starving:
-        levels = (each.level, each.level)
-        found += await tx.queues.arrivals(queue.queue_id, worker_filter, most, tx.now_ms, levels)
+        found += await tx.queues.arrivals(queue_id, worker_filter, most, tx.now_ms, (each.level, each.level))
     arrivals = {arrival.seq: arrival for arrival, _ in found}
-    return list(arrivals.values()), list({lane.lane_key: lane for _, lane in found}.values())
+    return list(arrivals.values()), list({(lane.level, lane.key): lane for _, lane in found}.values())
 
 
-def _sighted(rules: Rules, room: int) -> int:
-    return room + LANES_BEYOND_ROOM if rules.limits_keys else room
+def _lanes_read(need: NeedLanes) -> int:
+    return need.room + LANES_BEYOND_ROOM if need.queue.rules.limits_keys else need.room
 
 
 async def _keys(tx: Tx, queue: Queue, lanes: Sequence[Lane]) -> Mapping[str, KeyState]:
     """The keys whose own rows matter: of all lanes where limits or ranks look at them, else of new lanes."""
-    rules = queue.rules
-    if rules.needs_keys:
-        keys = dict.fromkeys(lane.key for lane in lanes)
+    if queue.rules.needs_keys:
+        keys = {lane.key: None for lane in lanes}
     elif queue.policy.overridden_keys:
-        keys = dict.fromkeys(lane.key for lane in lanes if lane.state == LaneState.NEW)
+        keys = {lane.key: None for lane in lanes if lane.state == LaneState.NEW}
     else:
         return {}
     return await tx.policies.key_states(queue.queue_id, list(keys)) if keys else {}

@@ -1,4 +1,4 @@
-"""Validation of updates by workflow code, before they are accepted: nothing is recorded of one that is refused."""
+"""Validation of updates by workflow code before they are accepted; a rejected update leaves no trace in the history."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.core.model import Blob, QueryKind, QueryState, QueryTask, Run, WorkerRecord
+from penstock.core.scheduling.polls import Poll
 from penstock.engine.context import EngineContext
 from penstock.engine.matching import query_tasks
-from penstock.engine.matching.claim import Poll
 from penstock.engine.matching.query_tasks import LeasedQuery, LeaseReasons, QueryTaskRequest
 from penstock.errors import Conflict, InvalidInput, PenstockError, Reason, Unavailable
 from penstock.ports.store import Tx
 
 CAPABILITY = "update_validation_tasks"
-"""What a worker advertises that can be asked."""
+"""The capability that a worker advertises if it validates updates."""
 RETRY_AFTER_S = 1
 _KIND = QueryKind.UPDATE_VALIDATION
-_HOLDING = LeaseReasons(
+_REASONS = LeaseReasons(
     kind=_KIND,
     noun="validation",
     not_found=Reason.UPDATE_VALIDATION_TASK_NOT_FOUND,
@@ -32,8 +32,8 @@ _HOLDING = LeaseReasons(
 async def require_approval(
     ctx: EngineContext, run: Run, name: str, arguments: Blob, draining: asyncio.Event
 ) -> None:
-    """Ask the code of a run whether it will take an update; return if it does, else raise what the caller is told."""
-    query = await query_tasks.ask(ctx, _asking(run, name, arguments), draining)
+    """Have a worker validate an update against the run's state. Raises if it is rejected or no worker answers."""
+    query = await query_tasks.ask(ctx, _task_request(run, name, arguments), draining)
     if query is None or not query_tasks.is_answered(query):
         raise _timed_out(ctx, run, name, query)
     if query.state is QueryState.FAILED:
@@ -54,7 +54,7 @@ async def poll(
 async def poll_alongside(
     ctx: EngineContext, request: Poll, wait_ms: int, draining: asyncio.Event
 ) -> LeasedQuery | None:
-    """The same for a poll that waits for workflow tasks, too: it looks before it leases, which costs little."""
+    """`poll` for a request that also waits for workflow tasks: a cheap read precedes the lease."""
 
     async def lease() -> LeasedQuery | None:
         found = await ctx.store.read(lambda tx: _any_pending(tx, request.namespace, request.task_queue))
@@ -72,12 +72,12 @@ async def report(
     state: QueryState,
     outcome: dict[str, Any],
 ) -> QueryTask:
-    """Take a worker's approval (answered) or rejection (failed), if it still holds the question."""
-    return await query_tasks.report(ctx, _HOLDING, namespace, validation_id, owner, attempt, state, outcome)
+    """Record a worker's approval (answered) or rejection (failed), if it still holds the task."""
+    return await query_tasks.report(ctx, _REASONS, namespace, validation_id, owner, attempt, state, outcome)
 
 
 async def waits_for(tx: Tx, worker: WorkerRecord) -> bool:
-    """Whether there is an update on its queue that a worker could validate."""
+    """Whether an update waits on the worker's queue that it could validate."""
     return can_validate(worker) and await _any_pending(tx, worker.namespace, worker.task_queue)
 
 
@@ -86,20 +86,20 @@ async def _any_pending(tx: Tx, namespace: str, task_queue: str) -> bool:
 
 
 def can_validate(worker: WorkerRecord) -> bool:
-    said = worker.advertised.get("capabilities")
-    return isinstance(said, list | tuple) and CAPABILITY in said
+    reported = worker.advertised.get("capabilities")
+    return isinstance(reported, list | tuple) and CAPABILITY in reported
 
 
-def _asking(run: Run, name: str, arguments: Blob) -> QueryTaskRequest:
+def _task_request(run: Run, name: str, arguments: Blob) -> QueryTaskRequest:
     def check_workers(workers: Sequence[WorkerRecord]) -> None:
-        refusal = _nobody(run, name, workers)
+        refusal = _no_validator(run, name, workers)
         if refusal is not None:
             raise refusal
 
     def full(pending: int) -> Conflict:
         return Conflict(
             Reason.UPDATE_VALIDATOR_WORKER_UNAVAILABLE,
-            f"{pending} updates wait on this queue to be validated, which is as many as may.",
+            f"{pending} updates already wait on this queue for validation, which is the limit.",
             **_about(run, name, retryable=True),
             retry_after_seconds=RETRY_AFTER_S,
         )
@@ -110,8 +110,8 @@ def _asking(run: Run, name: str, arguments: Blob) -> QueryTaskRequest:
     return QueryTaskRequest(_KIND, run, name, arguments, check_workers, full, locked_out)
 
 
-def _nobody(run: Run, name: str, workers: Sequence[WorkerRecord]) -> Conflict | None:
-    """Why none of the workers that are there can validate, the nearest miss first; None when one can."""
+def _no_validator(run: Run, name: str, workers: Sequence[WorkerRecord]) -> Conflict | None:
+    """Why none of the active workers can validate, the nearest miss first; None if one can."""
     knowing = [each for each in workers if query_tasks.replays(each, run)]
     fitting = [each for each in knowing if query_tasks.fits_build(each, run)]
     if any(can_validate(each) for each in fitting):
@@ -120,13 +120,13 @@ def _nobody(run: Run, name: str, workers: Sequence[WorkerRecord]) -> Conflict | 
     if fitting:
         return Conflict(
             Reason.UPDATE_VALIDATION_CAPABILITY_UNSUPPORTED,
-            f"The workers on {queue!r} that run {kind!r} do not say that they validate updates.",
+            f"The workers on {queue!r} that run {kind!r} do not advertise update validation.",
             **_about(run, name, retryable=False),
         )
     if knowing:
         return Conflict(
             Reason.UPDATE_VALIDATOR_WORKER_INCOMPATIBLE,
-            f"No active worker on {queue!r} has build {run.compatibility!r}, which the run belongs to.",
+            f"No active worker on {queue!r} has build {run.compatibility!r}, which the run is pinned to.",
             **_about(run, name, retryable=True),
         )
     return Conflict(
@@ -141,12 +141,12 @@ def _timed_out(ctx: EngineContext, run: Run, name: str, query: QueryTask | None)
     if query is not None and query.attempt:
         return Unavailable(
             Reason.UPDATE_VALIDATION_EXECUTION_TIMEOUT,
-            f"A worker took the update to validate it, and did not answer {within}.",
+            f"A worker took the update for validation but did not answer {within}.",
             **_about(run, name, retryable=True),
         )
     return Unavailable(
         Reason.UPDATE_VALIDATION_TASK_NOT_CLAIMED,
-        f"No worker took the update to validate it {within}.",
+        f"No worker took the update for validation {within}.",
         **_about(run, name, retryable=True),
     )
 
@@ -159,14 +159,14 @@ _KNOWN = {
         Reason.UPDATE_VALIDATION_CAPABILITY_UNSUPPORTED,
     )
 }
-"""What a worker may say in the server's own words."""
+"""The reasons that a worker's rejection may use itself."""
 
 
 def _rejected(run: Run, name: str, outcome: dict[str, Any]) -> PenstockError:
-    said = str(outcome.get("reason") or "")
-    message = str(outcome.get("message") or "The workflow's code does not take the update.")
+    reported = str(outcome.get("reason") or "")
+    message = str(outcome.get("message") or "The workflow rejected the update.")
     about = _about(run, name, retryable=False) | {"failure": outcome}
-    if said in ("", Reason.UPDATE_VALIDATOR_REJECTED.value):
+    if reported in ("", Reason.UPDATE_VALIDATOR_REJECTED.value):
         errors = outcome.get("validation_errors") or {}
         return InvalidInput(
             Reason.UPDATE_VALIDATOR_REJECTED,
@@ -176,7 +176,7 @@ def _rejected(run: Run, name: str, outcome: dict[str, Any]) -> PenstockError:
             update_status="rejected",
         )
     return Conflict(
-        _KNOWN.get(said, Reason.UPDATE_VALIDATION_WORKER_FAILED), message, **about, worker_reason=said
+        _KNOWN.get(reported, Reason.UPDATE_VALIDATION_WORKER_FAILED), message, **about, worker_reason=reported
     )
 
 

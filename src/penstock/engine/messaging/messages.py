@@ -1,4 +1,4 @@
-"""Messages: sent to a workflow by stream, each once, and told to its code in their order."""
+"""Message streams of a workflow: each message is appended once and delivered to the code in stream order."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from penstock.ports.store import Tx
 
 
 class OutgoingMessage(Struct, frozen=True):
+    """A message to be appended to a stream of a workflow."""
+
     address: Address
     stream: str
     message_id: str
@@ -40,30 +42,34 @@ class OutgoingMessage(Struct, frozen=True):
 
 
 class MessageReceipt(Struct, frozen=True):
+    """The position that a message has in its stream."""
+
     run: Run
     position: int
     repeated: bool = False
-    """Whether it was sent before, under the same id."""
+    """Whether the message was appended before, under the same id."""
 
 
-async def send(ctx: EngineContext, sending: OutgoingMessage) -> MessageReceipt:
-    """Give a message the next position of its stream, once for each message id; tell the code if it waits for it.
+async def send(ctx: EngineContext, message_out: OutgoingMessage) -> MessageReceipt:
+    """Append a message to its stream, once per message id, and deliver it if the code waits for that stream.
 
-    The run's lock is the lock of all its streams.
+    The run's lock guards all its streams.
     """
 
     async def act(tx: Tx, run: Run) -> MessageReceipt:
         check_workflow(run)
-        before = await tx.messages.find(run.namespace, run.workflow_id, sending.stream, sending.message_id)
+        before = await tx.messages.find(
+            run.namespace, run.workflow_id, message_out.stream, message_out.message_id
+        )
         if before is not None:
-            _check_same(before, sending)
+            _check_same(before, message_out)
             return MessageReceipt(run, before.position, repeated=True)
         check_open(run)
         structural_limits.check_signal(run, ctx.bounds)
         streams = await tx.messages.streams_of(run.run_id)
-        check_room(streams, sending.stream, ctx.bounds.unseen_signals_max)
-        stream = _next(streams, run, sending.stream)
-        message = _message(run, stream, sending, tx.now_ms)
+        check_room(streams, message_out.stream, ctx.bounds.unseen_signals_max)
+        stream = _next(streams, run, message_out.stream)
+        message = _message(run, stream, message_out, tx.now_ms)
         tx.messages.insert(message)
         if awaits_message(run) == stream.name and not await may_close_with_unhandled_signal(tx, run):
             run = await record_external_event(tx, counted(run), [delivery(message)])
@@ -72,14 +78,14 @@ async def send(ctx: EngineContext, sending: OutgoingMessage) -> MessageReceipt:
         tx.messages.save(stream)
         return MessageReceipt(run, message.position)
 
-    return await on_run(ctx, sending.address, act)
+    return await on_run(ctx, message_out.address, act)
 
 
-def _check_same(before: Message, sending: OutgoingMessage) -> None:
-    if before.digest != sending.digest:
+def _check_same(before: Message, message_out: OutgoingMessage) -> None:
+    if before.digest != message_out.digest:
         raise Conflict(
             Reason.REQUEST_ID_CONFLICT,
-            f"The message id {sending.message_id!r} was used in {sending.stream!r} for another message. "
+            f"The message id {message_out.message_id!r} was used in {message_out.stream!r} for another message. "
             "Use a new id.",
             workflow_id=before.workflow_id,
             run_id=before.run_id,
@@ -94,54 +100,54 @@ def _check_same(before: Message, sending: OutgoingMessage) -> None:
 
 
 def _next(streams: Sequence[MessageStream], run: Run, name: str) -> MessageStream:
-    """The stream with one position more."""
+    """The named stream with its last position advanced by one."""
     new = MessageStream(run.namespace, run.workflow_id, name, run.run_id)
     stream = next((each for each in streams if each.name == name), new)
     return replace(stream, last_position=stream.last_position + 1)
 
 
-def _message(run: Run, stream: MessageStream, sending: OutgoingMessage, now_ms: int) -> Message:
+def _message(run: Run, stream: MessageStream, message_out: OutgoingMessage, now_ms: int) -> Message:
     return Message(
         namespace=run.namespace,
         workflow_id=run.workflow_id,
         stream=stream.name,
         position=stream.last_position,
         run_id=run.run_id,
-        message_id=sending.message_id,
-        digest=sending.digest,
-        input=sending.input,
+        message_id=message_out.message_id,
+        digest=message_out.digest,
+        input=message_out.input,
         at_ms=now_ms,
     )
 
 
 async def after_task(tx: Tx, run: Run, cursors: Sequence[Cursor]) -> tuple[Run, bool]:
-    """Record how far the code has read, and tell it what came meanwhile of the stream that it waits for now.
+    """Record the code's read positions, and deliver pending messages of the stream that it waits for.
 
-    True when it was told something.
+    Returns whether something was delivered.
     """
     wanted = awaits_message(run)
-    told: Sequence[Message] = ()
+    undelivered: Sequence[Message] = ()
     if wanted is None and not cursors:
         return run, False
     for stream in await tx.messages.streams_of(run.run_id):
         now = advanced(stream, cursors)
         if stream.name == wanted and now.delivered_position < now.last_position:
-            told = await tx.messages.undelivered(now)
+            undelivered = await tx.messages.undelivered(now)
             now = replace(now, delivered_position=now.last_position)
         if now != stream:
             tx.messages.save(now)
         if now.through_position > stream.through_position:
             tx.messages.mark_read(now, stream.through_position)
-    if not told:
+    if not undelivered:
         return run, False
-    run = replace(run, unseen_signals=run.unseen_signals + len(told))
-    return append(tx, run, [delivery(message) for message in told]), True
+    run = replace(run, unseen_signals=run.unseen_signals + len(undelivered))
+    return append(tx, run, [delivery(message) for message in undelivered]), True
 
 
 async def carried_over(tx: Tx, run: Run, successor: Run, cursors: Sequence[Cursor]) -> Sequence[NewEvent]:
-    """Hand the streams of a run on to the one that continues it, which must know how far they were read.
+    """Move the streams of a run to its successor; returns events with the positions read so far.
 
-    What comes after that it is told when it waits for it. `cursors` are those of the last workflow task.
+    Unread messages are delivered when the successor waits for them. `cursors` are those of the last workflow task.
     """
     events: list[NewEvent] = []
     for stream in await tx.messages.streams_of(run.run_id):
@@ -158,10 +164,9 @@ async def carried_over(tx: Tx, run: Run, successor: Run, cursors: Sequence[Curso
 
 
 async def begin_after(tx: Tx, closed: Run, run: Run) -> Sequence[NewEvent]:
-    """Hand the streams of a workflow id on to a new run that does not continue the last one.
+    """Move the streams of a workflow id to a new run that does not continue the last one.
 
-    Positions count for the workflow id and go on. What was sent to earlier runs belongs to them: the new run reads
-    what comes next.
+    Positions continue per workflow id. Messages sent to earlier runs stay theirs: the new run reads from there on.
     """
     events: list[NewEvent] = []
     for stream in await tx.messages.streams_of(closed.run_id):

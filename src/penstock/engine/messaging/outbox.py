@@ -1,7 +1,11 @@
-"""Letters: how runs tell each other what happened.
+"""The transactional outbox: messages from one run to another.
 
-One operation changes one run. What concerns another run is recorded as a letter in the same transaction, and delivered
-in a transaction of the receiver, which deletes it: `letters-have-one-effect`, whatever fails in between.
+A transaction changes one run. What concerns another run (a child's end, a close policy, an external signal) is
+inserted into the outbox in the same transaction. `workflows.outbox_relay` delivers it in a transaction of the
+receiver, which deletes the message: `letters-have-one-effect`, whatever fails in between.
+
+Rejected: locking both runs in one transaction. Parents and children lock each other in both directions, which
+deadlocks, and the receiver may be on another server's write queue.
 """
 
 from __future__ import annotations
@@ -12,7 +16,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.core.history import lineage
 from penstock.core.history.command_effects import ExternalRequest
 from penstock.core.history.events import CODEC, EventType
 from penstock.core.history.payloads import child_payload
@@ -27,7 +30,7 @@ from penstock.core.model import (
     RunId,
     RunStatus,
 )
-from penstock.engine.runs.history_writer import text
+from penstock.engine.runs.history_writer import to_json
 from penstock.ports.store import Tx
 
 OUTBOX_TOPIC = "letters"
@@ -43,7 +46,7 @@ _ENDS = {
     RunStatus.TERMINATED: EventType.CHILD_RUN_TERMINATED,
 }
 _REQUESTS = {"signal": OutboxKind.EXTERNAL_SIGNAL, "cancel": OutboxKind.EXTERNAL_CANCEL}
-_REPEATED = (
+_COPIED_FIELDS = (
     "message",
     "exception_type",
     "exception_class",
@@ -53,17 +56,17 @@ _REPEATED = (
     "timeout_kind",
     "reason",
 )
-"""What a parent hears of how its child ended."""
+"""The fields of a child's closing event that are copied to its parent."""
 
 
-def post(tx: Tx, letter: OutboxMessage) -> None:
-    tx.outbox.insert(letter)
+def send(tx: Tx, message: OutboxMessage) -> None:
+    tx.outbox.insert(message)
     tx.wake(OUTBOX_TOPIC)
 
 
 def notify_parent(tx: Tx, run: Run, last: NewEvent) -> None:
-    """Say how a child ended, to the run that waits for it."""
-    origin = lineage.of(run)
+    """Send a closed child's outcome to its parent, if it has one."""
+    origin = run.lineage
     if origin.parent_run_id is None:
         return
     payload: dict[str, Any] = {
@@ -74,16 +77,16 @@ def notify_parent(tx: Tx, run: Run, last: NewEvent) -> None:
     if run.status is RunStatus.COMPLETED:
         payload |= {"result": run.output, "output": run.output, "payload_codec": CODEC}
     else:
-        payload |= {name: last.payload[name] for name in _REPEATED if last.payload.get(name) is not None}
+        payload |= {name: last.payload[name] for name in _COPIED_FIELDS if last.payload.get(name) is not None}
         payload.setdefault("message", f"The child was {run.status.value}.")
         payload["failure_id"] = f"{run.run_id}-f1"
         payload["failure_category"] = "child_workflow"
-    _to_parent(tx, run, OutboxKind.CHILD_ENDED, _ENDS[run.status], payload)
+    _send_to_parent(tx, run, OutboxKind.CHILD_ENDED, _ENDS[run.status], payload)
 
 
 def notify_parent_of_attempt(tx: Tx, run: Run) -> None:
-    """Say that a child is tried once more; the parent's code does not look at it."""
-    origin = lineage.of(run)
+    """Send the start of a child's next attempt to its parent. It does not wake the parent's code."""
+    origin = run.lineage
     payload = {
         "child_closing_run_id": None,
         "child_attempt_run_id": run.run_id,
@@ -91,15 +94,15 @@ def notify_parent_of_attempt(tx: Tx, run: Run) -> None:
         "child_status": run.status.value,
         "retry_attempt": origin.attempt,
     }
-    _to_parent(tx, run, OutboxKind.CHILD_STARTED, EventType.CHILD_RUN_STARTED, payload)
+    _send_to_parent(tx, run, OutboxKind.CHILD_STARTED, EventType.CHILD_RUN_STARTED, payload)
 
 
-def _to_parent(tx: Tx, run: Run, kind: OutboxKind, event: EventType, payload: dict[str, Any]) -> None:
-    origin = lineage.of(run)
+def _send_to_parent(tx: Tx, run: Run, kind: OutboxKind, event: EventType, payload: dict[str, Any]) -> None:
+    origin = run.lineage
     assert origin.parent_run_id is not None
     assert origin.parent_workflow_id is not None
-    said = {"step": origin.parent_step, "type": event.value, "payload": payload}
-    post(
+    body = {"step": origin.parent_step, "type": event.value, "payload": payload}
+    send(
         tx,
         OutboxMessage(
             message_id=f"{run.run_id}-{kind.value}",
@@ -107,40 +110,40 @@ def _to_parent(tx: Tx, run: Run, kind: OutboxKind, event: EventType, payload: di
             workflow_id=origin.parent_workflow_id,
             run_id=origin.parent_run_id,
             kind=kind,
-            payload=text(said),
+            payload=to_json(body),
             created_at_ms=tx.now_ms,
         ),
     )
 
 
 async def notify_children(tx: Tx, run: Run, given_up: Collection[int] = ()) -> None:
-    """Apply the close policy of each child that is open when its parent closes; those that it gave up are to end."""
+    """Apply the close policy of each open child of a closing parent; children of cancelled steps are cancelled."""
     if not run.open_children:
         return
     for child in await tx.children.open_of(run.run_id):
         if child.step in given_up:
-            give_up(tx, run, child)
+            cancel_child(tx, run, child)
         else:
             tx.children.save(replace(child, state=ChildState.CLOSED))
             apply_close_policy(tx, run, child)
 
 
-def give_up(tx: Tx, run: Run, child: ChildRun) -> None:
-    """The code no longer waits for a child: it is to end, and how it does is of no concern."""
+def cancel_child(tx: Tx, run: Run, child: ChildRun) -> None:
+    """Cancel a child that the code no longer waits for; its outcome is ignored."""
     tx.children.save(replace(child, state=ChildState.CANCELLED))
-    to_child(tx, child, OutboxKind.CANCEL, f"given up by parent {run.workflow_id}")
+    send_to_child(tx, child, OutboxKind.CANCEL, f"given up by parent {run.workflow_id}")
 
 
 def apply_close_policy(tx: Tx, run: Run, child: ChildRun) -> None:
-    """What a child's policy asks for when its parent has closed."""
+    """Send what a child's close policy requires when its parent has closed."""
     kind = _POLICIES.get(child.policy)
     if kind is not None:
-        to_child(tx, child, kind, f"parent {run.workflow_id} was {run.closed_reason}")
+        send_to_child(tx, child, kind, f"parent {run.workflow_id} was {run.closed_reason}")
 
 
-def to_child(tx: Tx, child: ChildRun, kind: OutboxKind, reason: str) -> None:
-    """Ask a child to end."""
-    post(
+def send_to_child(tx: Tx, child: ChildRun, kind: OutboxKind, reason: str) -> None:
+    """Send a cancel or terminate request to a child."""
+    send(
         tx,
         OutboxMessage(
             message_id=f"{child.parent_run_id}-c{child.step}-{kind.value}",
@@ -148,34 +151,34 @@ def to_child(tx: Tx, child: ChildRun, kind: OutboxKind, reason: str) -> None:
             workflow_id=child.workflow_id,
             run_id="",
             kind=kind,
-            payload=text({"reason": reason, "parent_run_id": child.parent_run_id}),
+            payload=to_json({"reason": reason, "parent_run_id": child.parent_run_id}),
             created_at_ms=tx.now_ms,
         ),
     )
 
 
-def news(child: ChildRun, letter: OutboxMessage) -> NewEvent:
-    """What a letter from a child says, as an event of its parent."""
-    said = json.loads(letter.payload)
-    return NewEvent(said["type"], child_payload(child) | said["payload"])
+def child_event(child: ChildRun, message: OutboxMessage) -> NewEvent:
+    """The parent's event for a child's message."""
+    body = json.loads(message.payload)
+    return NewEvent(body["type"], child_payload(child) | body["payload"])
 
 
-def step_of(letter: OutboxMessage) -> int:
-    return int(json.loads(letter.payload)["step"])
+def step_of(message: OutboxMessage) -> int:
+    return int(json.loads(message.payload)["step"])
 
 
-def is_for(letter: OutboxMessage, run: Run) -> bool:
-    """Whether the child that is asked to end is the one that was meant, and not a later one under its id."""
-    return lineage.of(run).parent_run_id == RunId(json.loads(letter.payload)["parent_run_id"])
+def is_for(message: OutboxMessage, run: Run) -> bool:
+    """Whether a run is the child that the message was sent to, and not a later run with its workflow id."""
+    return run.lineage.parent_run_id == RunId(json.loads(message.payload)["parent_run_id"])
 
 
-def reason_of(letter: OutboxMessage) -> str:
-    return str(json.loads(letter.payload)["reason"])
+def reason_of(message: OutboxMessage) -> str:
+    return str(json.loads(message.payload)["reason"])
 
 
-def ask(tx: Tx, run: Run, request: ExternalRequest) -> None:
-    """Tell another run what a step of this one asks of it."""
-    said = {
+def send_external_request(tx: Tx, run: Run, request: ExternalRequest) -> None:
+    """Send an external signal or cancel request to another run."""
+    body = {
         "step": request.step,
         "sender_run_id": run.run_id,
         "sender_workflow_id": run.workflow_id,
@@ -184,53 +187,55 @@ def ask(tx: Tx, run: Run, request: ExternalRequest) -> None:
         "reason": request.reason,
         "children_only": request.children_only or None,
     }
-    post(
+    send(
         tx,
         OutboxMessage(
             message_id=_request_id(run.run_id, request.step),
             namespace=run.namespace,
-            workflow_id=request.workflow_id.replace("\0", "\ufffd"),  # PostgreSQL keeps no NUL; no id has one
+            workflow_id=request.workflow_id.replace(
+                "\0", "\ufffd"
+            ),  # PostgreSQL stores no NUL; no id has one
             run_id=request.run_id or "",
             kind=_REQUESTS[request.kind],
-            payload=text({name: value for name, value in said.items() if value is not None}),
+            payload=to_json({name: value for name, value in body.items() if value is not None}),
             created_at_ms=tx.now_ms,
         ),
     )
 
 
-def answer(tx: Tx, letter: OutboxMessage, refusal: tuple[str, str] | None) -> None:
-    """Tell the run that asked what became of it: done, or a kind of error and its message."""
-    said = json.loads(letter.payload)
-    payload: dict[str, Any] = {"sequence": said["step"]}
+def send_answer(tx: Tx, message: OutboxMessage, refusal: tuple[str, str] | None) -> None:
+    """Send the outcome of an external request to its sender: success, or an error type and message."""
+    request = json.loads(message.payload)
+    payload: dict[str, Any] = {"sequence": request["step"]}
     event = EventType.EXTERNAL_REQUEST_DELIVERED
     if refusal is not None:
         event = EventType.EXTERNAL_REQUEST_FAILED
         payload |= {"exception_type": refusal[0], "message": refusal[1]}
-    post(
+    send(
         tx,
         OutboxMessage(
-            message_id=f"{letter.message_id}-answer",
-            namespace=letter.namespace,
-            workflow_id=said["sender_workflow_id"],
-            run_id=said["sender_run_id"],
+            message_id=f"{message.message_id}-answer",
+            namespace=message.namespace,
+            workflow_id=request["sender_workflow_id"],
+            run_id=request["sender_run_id"],
             kind=OutboxKind.EXTERNAL_ANSWER,
-            payload=text({"type": event.value, "payload": payload}),
+            payload=to_json({"type": event.value, "payload": payload}),
             created_at_ms=tx.now_ms,
         ),
     )
 
 
-def answer_event(letter: OutboxMessage) -> NewEvent:
-    """What an answer says, as an event of the run that asked."""
-    said = json.loads(letter.payload)
-    return NewEvent(said["type"], said["payload"])
+def answer_event(message: OutboxMessage) -> NewEvent:
+    """The sender's event for the answer to its external request."""
+    body = json.loads(message.payload)
+    return NewEvent(body["type"], body["payload"])
 
 
-def external_request_of(letter: OutboxMessage) -> dict[str, Any]:
-    """What a run asks of another."""
-    return dict(json.loads(letter.payload))
+def external_request_of(message: OutboxMessage) -> dict[str, Any]:
+    """The body of an external request."""
+    return dict(json.loads(message.payload))
 
 
 def _request_id(run_id: RunId, step: int) -> str:
-    """Ids of one run sort as its steps do, and so letters are delivered."""
+    """Message ids of one run sort by step, which is the delivery order."""
     return f"{run_id}-x{step:07}"

@@ -1,4 +1,4 @@
-"""Queries: a bounded number of questions to replayed state, answered by a worker while the caller waits."""
+"""Queries: reads of replayed workflow state, answered by a worker while the caller waits."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.core.model import Blob, QueryKind, QueryState, QueryTask, Run, RunId, WorkerRecord
+from penstock.core.scheduling.polls import Poll
 from penstock.engine.context import EngineContext
 from penstock.engine.matching import query_tasks
-from penstock.engine.matching.claim import Poll
 from penstock.engine.matching.query_tasks import LeasedQuery, LeaseReasons, QueryTaskRequest
 from penstock.engine.runs.address import Address, check_workflow, find
 from penstock.errors import Conflict, Exhausted, NotFound, PenstockError, Reason, Unavailable
 from penstock.ports.store import Tx
 
 RETRY_AFTER_S = 1
-_HOLDING = LeaseReasons(
+_REASONS = LeaseReasons(
     kind=QueryKind.QUERY,
     noun="query",
     not_found=Reason.QUERY_TASK_NOT_FOUND,
@@ -30,6 +30,8 @@ _HOLDING = LeaseReasons(
 
 
 class QuerySubmission(Struct, frozen=True):
+    """A query of a run."""
+
     namespace: str
     workflow_id: str
     name: str
@@ -40,14 +42,16 @@ class QuerySubmission(Struct, frozen=True):
 
 
 class QueryResult(Struct, frozen=True):
+    """A worker's answer to a query."""
+
     run: Run
     outcome: dict[str, Any]
 
 
-async def ask(ctx: EngineContext, question: QuerySubmission, draining: asyncio.Event) -> QueryResult:
-    """Put the question in line, wait for a worker's answer, and forget both. A server that drains waits no more."""
-    run = await _target(ctx, question)
-    query = await query_tasks.ask(ctx, _asking(ctx, run, question), draining)
+async def ask(ctx: EngineContext, query_request: QuerySubmission, draining: asyncio.Event) -> QueryResult:
+    """Submit a query and wait for a worker's answer. Raises if no worker can or does answer, or the query fails."""
+    run = await _target(ctx, query_request)
+    query = await query_tasks.ask(ctx, _task_request(ctx, run, query_request), draining)
     if query is None or not query_tasks.is_answered(query):
         wait_s = ctx.settings.polls.query_timeout_ms // 1000
         raise Unavailable(
@@ -55,20 +59,23 @@ async def ask(ctx: EngineContext, question: QuerySubmission, draining: asyncio.E
             f"No worker answered within {wait_s} s.",
             workflow_id=run.workflow_id,
             run_id=run.run_id,
-            query_name=question.name,
+            query_name=query_request.name,
             result=None,
             outcome="none",
         )
     outcome = query_tasks.outcome_of(query)
     if query.state is QueryState.FAILED:
-        raise _failed(run, question.name, outcome)
+        raise _failed(run, query_request.name, outcome)
     return QueryResult(run, outcome)
 
 
-async def _target(ctx: EngineContext, question: QuerySubmission) -> Run:
+async def _target(ctx: EngineContext, query_request: QuerySubmission) -> Run:
     async def operation(tx: Tx) -> Run:
         run = await find(
-            tx, Address(question.namespace, question.workflow_id, question.run_id, question.chain)
+            tx,
+            Address(
+                query_request.namespace, query_request.workflow_id, query_request.run_id, query_request.chain
+            ),
         )
         check_workflow(run)
         return run
@@ -76,13 +83,13 @@ async def _target(ctx: EngineContext, question: QuerySubmission) -> Run:
     return await ctx.store.read(operation)
 
 
-def _asking(ctx: EngineContext, run: Run, question: QuerySubmission) -> QueryTaskRequest:
+def _task_request(ctx: EngineContext, run: Run, query_request: QuerySubmission) -> QueryTaskRequest:
     def check_workers(workers: Sequence[WorkerRecord]) -> None:
         if not any(query_tasks.replays(each, run) and query_tasks.fits_build(each, run) for each in workers):
             raise Conflict(
                 Reason.QUERY_WORKER_UNAVAILABLE,
                 f"No active worker on {run.task_queue!r} can replay {run.workflow_type!r}. "
-                "Start one, then ask again.",
+                "Start one, then try again.",
                 workflow_id=run.workflow_id,
                 run_id=run.run_id,
                 task_queue=run.task_queue,
@@ -90,7 +97,7 @@ def _asking(ctx: EngineContext, run: Run, question: QuerySubmission) -> QueryTas
             )
 
     def full(pending: int) -> Exhausted:
-        """A refusal that says when to come back. At the latest then a caller of those who wait has given up."""
+        """The error with `Retry-After`: at the latest by then a waiting caller has timed out and freed a slot."""
         seconds = ctx.query_pace.retry_after_s(
             run.namespace,
             run.task_queue,
@@ -99,9 +106,9 @@ def _asking(ctx: EngineContext, run: Run, question: QuerySubmission) -> QueryTas
         )
         return Exhausted(
             Reason.QUERY_TASK_QUEUE_FULL,
-            f"{pending} queries wait on this queue, which is as many as may. Try again in {seconds} s.",
+            f"{pending} queries already wait on this queue, which is the limit. Try again in {seconds} s.",
             workflow_id=run.workflow_id,
-            query_name=question.name,
+            query_name=query_request.name,
             result=None,
             retry_after_seconds=seconds,
         )
@@ -111,19 +118,25 @@ def _asking(ctx: EngineContext, run: Run, question: QuerySubmission) -> QueryTas
             Reason.QUERY_TASK_QUEUE_UNAVAILABLE,
             refusal.message,
             workflow_id=run.workflow_id,
-            query_name=question.name,
+            query_name=query_request.name,
             result=None,
             outcome="none",
             retry_after_seconds=RETRY_AFTER_S,
         )
 
     return QueryTaskRequest(
-        QueryKind.QUERY, run, question.name, question.arguments, check_workers, full, locked_out=locked_out
+        QueryKind.QUERY,
+        run,
+        query_request.name,
+        query_request.arguments,
+        check_workers,
+        full,
+        locked_out=locked_out,
     )
 
 
 def _failed(run: Run, name: str, outcome: dict[str, Any]) -> PenstockError:
-    said = str(outcome.get("reason") or "")
+    reported = str(outcome.get("reason") or "")
     details: dict[str, Any] = {
         "workflow_id": run.workflow_id,
         "run_id": run.run_id,
@@ -132,11 +145,11 @@ def _failed(run: Run, name: str, outcome: dict[str, Any]) -> PenstockError:
         "failure": outcome,
     }
     message = str(outcome.get("message") or "The worker rejected the query.")
-    if said == Reason.REJECTED_UNKNOWN_QUERY.value:
+    if reported == Reason.REJECTED_UNKNOWN_QUERY.value:
         return NotFound(Reason.REJECTED_UNKNOWN_QUERY, message, **details)
-    if said == Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE.value:
+    if reported == Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE.value:
         return Conflict(Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE, message, **details)
-    return Conflict(Reason.QUERY_REJECTED, message, **details, worker_reason=said or None)
+    return Conflict(Reason.QUERY_REJECTED, message, **details, worker_reason=reported or None)
 
 
 async def poll(
@@ -154,11 +167,11 @@ async def poll(
 
 
 def _require_locks(ctx: EngineContext) -> None:
-    """A poll that finds nothing while no question can be taken in is told so, and does not wait for any."""
+    """Raise `Unavailable` for a poll while no query can be submitted, rather than let it wait in vain."""
     if not ctx.coordination.is_supported():
         raise Unavailable(
             Reason.QUERY_TASK_QUEUE_UNAVAILABLE,
-            f"No query can be put in line now: {ctx.coordination.kind} lends no locks. Poll again shortly.",
+            f"No query can be submitted now: {ctx.coordination.kind} grants no locks. Poll again shortly.",
             outcome="none",
             retry_after_seconds=RETRY_AFTER_S,
         )
@@ -173,7 +186,7 @@ async def report(
     state: QueryState,
     outcome: dict[str, Any],
 ) -> QueryTask:
-    """Take a worker's answer, if it still holds the question."""
-    done = await query_tasks.report(ctx, _HOLDING, namespace, query_id, owner, attempt, state, outcome)
+    """Record a worker's answer, if it still holds the query task."""
+    done = await query_tasks.report(ctx, _REASONS, namespace, query_id, owner, attempt, state, outcome)
     ctx.query_pace.answered(done.namespace, done.task_queue)
     return done

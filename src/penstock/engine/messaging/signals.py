@@ -1,4 +1,4 @@
-"""Signals: what callers tell a run, in order of arrival."""
+"""Signals: recorded in order of arrival, once per request id."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.engine.runs.idempotency import (
     contracts_of,
     retain,
     retained,
-    retained_of_old_run,
+    retained_by_older_run,
 )
 from penstock.errors import Conflict, Reason, Unavailable
 from penstock.ports.store import Tx
@@ -28,6 +28,8 @@ RETRY_AFTER_S = 1
 
 
 class Signal(Struct, frozen=True):
+    """A signal to a run."""
+
     address: Address
     name: str
     arguments: Blob
@@ -39,16 +41,16 @@ class Signal(Struct, frozen=True):
 
 
 class SignalReceipt(Struct, frozen=True):
-    """The receipt of something that a run was told."""
+    """The receipt of a recorded signal."""
 
     run: Run
     receipt: dict[str, Any]
     retained: bool = False
-    """Whether it was accepted before, under the same request id."""
+    """Whether the signal was recorded before, under the same request id."""
 
 
 async def send(ctx: EngineContext, signal: Signal) -> SignalReceipt:
-    """Record a signal, once for each request id, and wake the code if it waits for a condition."""
+    """Record a signal once per request id, and wake the code if it has to handle it."""
 
     async def act(tx: Tx, run: Run) -> SignalReceipt:
         bound_to = run if signal.address.is_bound else None
@@ -70,17 +72,17 @@ async def send(ctx: EngineContext, signal: Signal) -> SignalReceipt:
     try:
         return await on_run(ctx, signal.address, act)
     except Conflict as refusal:
-        run, receipt = await retained_of_old_run(ctx, signal.address, signal.request, refusal)
+        run, receipt = await retained_by_older_run(ctx, signal.address, signal.request, refusal)
         return SignalReceipt(run, receipt, retained=True)
 
 
 async def check_accepts_signals(tx: Tx, run: Run) -> None:
-    """Refuse what would be acknowledged and then heard by nobody: the code is about to end its run, at last."""
+    """Raise `Unavailable` if the run may close without handling a new signal, so that none is acknowledged and lost."""
     if await may_close_with_unhandled_signal(tx, run):
         raise Unavailable(
             Reason.RUN_IS_ENDING,
-            "The workflow is about to end, after it heard many signals first. Nothing was recorded. Try again in a "
-            "moment: the signal is taken if the workflow goes on.",
+            "The workflow is about to end; its end was postponed for many signals already. Nothing was recorded. Try "
+            "again in a moment: the signal is accepted if the workflow continues.",
             workflow_id=run.workflow_id,
             run_id=run.run_id,
             outcome="none",
@@ -93,7 +95,7 @@ def counted(run: Run) -> Run:
 
 
 def received(run: Run, signal: Signal) -> NewEvent:
-    """The event of the run's newest request, which is this signal."""
+    """The event of a signal, which is the run's newest request."""
     return NewEvent(
         EventType.SIGNAL_RECEIVED,
         {

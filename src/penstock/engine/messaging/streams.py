@@ -1,4 +1,4 @@
-"""Streams that runs write: added to by workflow code and by callers, read by whoever waits for more."""
+"""Output streams of runs: appended to by workflow code and by callers, read with long polls."""
 
 from __future__ import annotations
 
@@ -28,16 +28,20 @@ from penstock.ports.wakeups import run_topic
 
 PAGE_BYTES_MAX: Final = 4_000_000
 ITEMS_AT_ONCE: Final = 1_000
-"""So many items of a stream are deleted in one transaction."""
+"""How many items of a stream are deleted in one transaction."""
 
 
 class StreamWriteResult(Struct, frozen=True):
+    """A stream after a write."""
+
     run: Run
     stream: WorkflowStream
     appended: StreamAppended | None = None
 
 
 class StreamPage(Struct, frozen=True):
+    """Items of a stream from an offset on."""
+
     run: Run
     stream: WorkflowStream
     items: Sequence[StreamItem]
@@ -49,7 +53,7 @@ class StreamPage(Struct, frozen=True):
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing comes after it, now or later."""
+        """Whether the stream is closed and has no items after this page."""
         return self.stream.is_terminal and self.next_offset >= self.stream.total_items
 
 
@@ -57,9 +61,9 @@ class StreamPage(Struct, frozen=True):
 
 
 async def apply(tx: Tx, run: Run, directives: Sequence[Json]) -> None:
-    """Record what a workflow task wrote to its streams. Each item is added once, however often it is sent.
+    """Apply a workflow task's stream directives. Items are deduplicated by their idempotency keys.
 
-    What it adds to a stream that somebody has closed is dropped: a run must not hang on who reads it.
+    Items for a stream that a caller has closed are dropped: a run must not fail because of its readers.
     """
     if not directives:
         return
@@ -79,7 +83,7 @@ async def apply(tx: Tx, run: Run, directives: Sequence[Json]) -> None:
 
 
 async def add(ctx: EngineContext, address: Address, name: str, wanted: StreamAppend) -> StreamWriteResult:
-    """Add a caller's items to a stream of an open run."""
+    """Append a caller's items to a stream of an open run."""
     return await _on_stream(ctx, address, name, wanted)
 
 
@@ -104,10 +108,9 @@ async def _on_stream(
 async def _write(
     tx: Tx, run: Run, before: WorkflowStream | None, name: str, acts: Sequence[StreamAppend | StreamClose]
 ) -> tuple[WorkflowStream, StreamAppended | None]:
-    """Do several things with one stream, and record it once. Says what was added last."""
+    """Apply several writes to one stream and save it once; returns the stream and the result of the last append."""
     stream = before or WorkflowStream(run.run_id, name, opened_at_ms=tx.now_ms)
-    keys = [key for act in acts if isinstance(act, StreamAppend) for key in act.keys]
-    known = dict(await tx.streams.offsets(run.run_id, name, keys)) if before is not None and keys else {}
+    known = await _known_offsets(tx, before, acts)
     appended: StreamAppended | None = None
     for act in acts:
         if isinstance(act, StreamClose):
@@ -123,6 +126,16 @@ async def _write(
         tx.streams.save(stream)
     tx.wake(run_topic(run.run_id))
     return stream, appended
+
+
+async def _known_offsets(
+    tx: Tx, stream: WorkflowStream | None, acts: Sequence[StreamAppend | StreamClose]
+) -> dict[str, int]:
+    """The offsets of the items that are already in the stream, by idempotency key."""
+    keys = [key for act in acts if isinstance(act, StreamAppend) for key in act.keys]
+    if stream is None or not keys:
+        return {}
+    return dict(await tx.streams.offsets(stream.run_id, stream.name, keys))
 
 
 # Reading
@@ -153,7 +166,7 @@ async def describe(
 
 
 class StreamReadRequest(Struct, frozen=True):
-    """Which items a reader wants next."""
+    """Which items a reader requests."""
 
     namespace: str
     workflow_id: str
@@ -166,19 +179,19 @@ class StreamReadRequest(Struct, frozen=True):
 async def read(
     ctx: EngineContext, wanted: StreamReadRequest, wait_ms: int, draining: asyncio.Event
 ) -> StreamPage:
-    """The items from an offset on, waiting for the first of them. All before that offset counts as read.
+    """Read items from an offset on, waiting for the first one. Items before the offset are acknowledged.
 
-    A stream that is not there yet may still come, as long as its run is open.
+    A stream that does not exist yet may still be opened while its run is open.
     """
 
-    async def look() -> tuple[StreamPage, bool]:
+    async def check() -> tuple[StreamPage, bool]:
         page = await ctx.store.read(lambda tx: _page(tx, wanted))
         return page, bool(page.items) or page.stream.is_terminal
 
-    page, _ = await wait_until(ctx, run_topic(wanted.run_id), look, wait_ms, draining)
-    left_behind = min(wanted.start, page.stream.total_items)
-    if left_behind > page.stream.read_items:
-        await _mark_read(ctx, page.run.run_id, wanted.name, left_behind)
+    page, _ = await wait_until(ctx, run_topic(wanted.run_id), check, wait_ms, draining)
+    acknowledged = min(wanted.start, page.stream.total_items)
+    if acknowledged > page.stream.read_items:
+        await _mark_read(ctx, page.run.run_id, wanted.name, acknowledged)
     return page
 
 
@@ -199,7 +212,7 @@ async def _page(tx: Tx, wanted: StreamReadRequest) -> StreamPage:
 
 
 def _that_fit(sizes: Sequence[int]) -> int:
-    """How many items an answer holds: at least one, if there is one."""
+    """How many items fit into one page: at least one, if there is one."""
     total = 0
     for count, size in enumerate(sizes):
         total += size
@@ -225,11 +238,11 @@ def _not_found(run: Run, name: str) -> NotFound:
     )
 
 
-# Keeping house
+# Retention
 
 
 async def forget(ctx: EngineContext, name: tuple[RunId, str]) -> bool:
-    """Delete a stream that was closed for longer than it is to be kept, its items first, in portions."""
+    """Delete an expired stream, its items first, in batches; returns whether there was something to delete."""
 
     async def operation(tx: Tx) -> bool:
         stream = await tx.streams.get(*name)

@@ -1,4 +1,4 @@
-"""Updates: changes that callers ask of a run, applied by its code one after the other, with an answer."""
+"""Updates: requests that a run's code applies one after the other and answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.engine.runs.idempotency import (
     contracts_of,
     retain,
     retained,
-    retained_of_old_run,
+    retained_by_older_run,
 )
 from penstock.errors import Conflict
 from penstock.ports.store import Tx
@@ -29,6 +29,8 @@ from penstock.ports.wakeups import run_topic
 
 
 class UpdateSubmission(Struct, frozen=True):
+    """An update to a run."""
+
     address: Address
     name: str
     arguments: Blob
@@ -40,64 +42,66 @@ class UpdateSubmission(Struct, frozen=True):
 
 
 class UpdateResult(Struct, frozen=True):
+    """An accepted update and its state; `timed_out` if the caller's wait ended before it was applied."""
+
     run: Run
     update: Update
     retained: bool = False
     timed_out: bool = False
 
 
-async def accept(ctx: EngineContext, asked: UpdateSubmission, draining: asyncio.Event) -> UpdateResult:
-    """Record an update, once for each request id, after the code has approved it where it wants to be asked."""
-    before = await _approved(ctx, asked, draining)
+async def accept(ctx: EngineContext, submission: UpdateSubmission, draining: asyncio.Event) -> UpdateResult:
+    """Validate an update where its handler declares a validator, then record it once per request id."""
+    before = await _validate(ctx, submission, draining)
     if before is not None:
         return before
 
     async def act(tx: Tx, run: Run) -> UpdateResult:
-        again = await _before(tx, run, asked)
+        again = await _retained_update(tx, run, submission)
         if again is not None:
             return again
         check_open(run)
         structural_limits.check_update(run, ctx.bounds)
         run = replace(run, last_request=run.last_request + 1, open_updates=run.open_updates + 1)
-        update = _new(run, asked, tx.now_ms)
+        update = _new(run, submission, tx.now_ms)
         tx.updates.insert(update)
         run = await record_external_event(tx, run, [update_accepted(update)], update_id=update.update_id)
         tx.runs.save(run)
-        retain(tx, run, asked.request, {"command_id": update.update_id, "outcome": None})
+        retain(tx, run, submission.request, {"command_id": update.update_id, "outcome": None})
         return UpdateResult(run, update)
 
-    return await on_run(ctx, asked.address, act)
+    return await on_run(ctx, submission.address, act)
 
 
-async def _approved(
-    ctx: EngineContext, asked: UpdateSubmission, draining: asyncio.Event
+async def _validate(
+    ctx: EngineContext, submission: UpdateSubmission, draining: asyncio.Event
 ) -> UpdateResult | None:
-    """The same update, if it was accepted before; else the run's code has let it pass."""
+    """Return the update if it was accepted before; else validate it. Raises if it is rejected."""
 
     async def operation(tx: Tx) -> tuple[Run, UpdateResult | None, bool]:
-        run = await find(tx, asked.address)
+        run = await find(tx, submission.address)
         check_workflow(run)
-        before = await _before(tx, run, asked)
+        before = await _retained_update(tx, run, submission)
         if before is not None:
             return run, before, False
         check_open(run)
         found = await contracts_of(ctx, tx, run)
-        check_contract(found, run, asked.request)
-        return run, None, found.validates(asked.name)
+        check_contract(found, run, submission.request)
+        return run, None, found.validates(submission.name)
 
     try:
         run, before, validates = await ctx.store.read(operation)
     except Conflict as refusal:
-        return await _accepted_by_older_run(ctx, asked, refusal)
+        return await _accepted_by_older_run(ctx, submission, refusal)
     if validates:
-        await update_validation.require_approval(ctx, run, asked.name, asked.arguments, draining)
+        await update_validation.require_approval(ctx, run, submission.name, submission.arguments, draining)
     return before
 
 
 async def _accepted_by_older_run(
-    ctx: EngineContext, asked: UpdateSubmission, refusal: Conflict
+    ctx: EngineContext, submission: UpdateSubmission, refusal: Conflict
 ) -> UpdateResult:
-    run, receipt = await retained_of_old_run(ctx, asked.address, asked.request, refusal)
+    run, receipt = await retained_by_older_run(ctx, submission.address, submission.request, refusal)
 
     async def operation(tx: Tx) -> Update | None:
         return await tx.updates.get(str(receipt["command_id"]))
@@ -108,23 +112,23 @@ async def _accepted_by_older_run(
     return UpdateResult(run, update, retained=True)
 
 
-async def _before(tx: Tx, run: Run, asked: UpdateSubmission) -> UpdateResult | None:
-    bound_to = run if asked.address.is_bound else None
-    receipt = await retained(tx, run.namespace, run.workflow_id, asked.request, bound_to)
+async def _retained_update(tx: Tx, run: Run, submission: UpdateSubmission) -> UpdateResult | None:
+    bound_to = run if submission.address.is_bound else None
+    receipt = await retained(tx, run.namespace, run.workflow_id, submission.request, bound_to)
     update = None if receipt is None else await tx.updates.get(str(receipt["command_id"]))
     return None if update is None else UpdateResult(run, update, retained=True)
 
 
-def _new(run: Run, asked: UpdateSubmission, now_ms: int) -> Update:
+def _new(run: Run, submission: UpdateSubmission, now_ms: int) -> Update:
     return Update(
         update_id=f"{run.run_id}-u{run.last_request}",
         run_id=run.run_id,
         namespace=run.namespace,
         workflow_id=run.workflow_id,
         number=run.last_request,
-        name=asked.name,
-        arguments=asked.arguments,
-        request_id=asked.request_id,
+        name=submission.name,
+        arguments=submission.arguments,
+        request_id=submission.request_id,
         status=UpdateStatus.ACCEPTED,
         outcome=None,
         accepted_at_ms=now_ms,
@@ -132,20 +136,20 @@ def _new(run: Run, asked: UpdateSubmission, now_ms: int) -> Update:
 
 
 async def wait(
-    ctx: EngineContext, answered: UpdateResult, wait_ms: int, draining: asyncio.Event
+    ctx: EngineContext, result: UpdateResult, wait_ms: int, draining: asyncio.Event
 ) -> UpdateResult:
-    """Until the update was applied, or the wait is over. It may be applied in a run that continues its own."""
+    """Wait until the update was applied, possibly in a successor run, or until the wait is over."""
 
-    async def look() -> Update | None:
+    async def load() -> Update | None:
         async def operation(tx: Tx) -> Update | None:
-            return await tx.updates.get(answered.update.update_id)
+            return await tx.updates.get(result.update.update_id)
 
         return await ctx.store.read(operation)
 
-    async def seen() -> tuple[Update, bool]:
-        update = await look() or answered.update
+    async def check() -> tuple[Update, bool]:
+        update = await load() or result.update
         return update, update.status is not UpdateStatus.ACCEPTED
 
-    topic = run_topic(RunId(answered.update.run_id))
-    update, done = await wait_until(ctx, topic, seen, wait_ms, draining)
-    return replace(answered, update=update, timed_out=not done)
+    topic = run_topic(RunId(result.update.run_id))
+    update, done = await wait_until(ctx, topic, check, wait_ms, draining)
+    return replace(result, update=update, timed_out=not done)

@@ -1,4 +1,4 @@
-"""Archiving: an operator puts a closed run aside, and where there is an archive its history is written there."""
+"""Archiving closed runs: marking them, and writing their histories to the archive if one is configured."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ from penstock.ports.store import Tx
 
 
 class ArchiveOutcome(StrEnum):
+    """Whether the run was archived by this request or before."""
+
     ARCHIVED = "archived"
     NOT_NEEDED = "archive_not_needed"
 
 
 class Archived(Struct, frozen=True):
+    """A run and the outcome of archiving it."""
+
     run: Run
     outcome: ArchiveOutcome
 
@@ -29,12 +33,12 @@ class Archived(Struct, frozen=True):
 async def archive(
     ctx: EngineContext, namespace: str, workflow_id: str, run_id: str | None = None
 ) -> Archived:
-    """Put a closed run aside. Its history stays as it is: the event that closed it remains the last one."""
+    """Archive a closed run. Its history is unchanged: the closing event remains the last one."""
     run = await _find(ctx, namespace, workflow_id, run_id)
     if run.is_open:
         raise Conflict(
             Reason.RUN_NOT_CLOSED,
-            f"The run is {run.status.value}: only a closed run is archived.",
+            f"The run is {run.status.value}: only a closed run can be archived.",
             workflow_id=workflow_id,
             run_id=run.run_id,
             status=run.status.value,
@@ -50,15 +54,15 @@ async def archive(
             raise no_run(workflow_id, run.run_id)
         if found.archived_at_ms is not None:
             return Archived(found, ArchiveOutcome.NOT_NEEDED)
-        put_aside = replace(found, archived_at_ms=tx.now_ms)
-        tx.runs.save(put_aside)
-        return Archived(put_aside, ArchiveOutcome.ARCHIVED)
+        archived = replace(found, archived_at_ms=tx.now_ms)
+        tx.runs.save(archived)
+        return Archived(archived, ArchiveOutcome.ARCHIVED)
 
     return await ctx.store.transact(operation, key=run.run_id)
 
 
 async def keep(ctx: EngineContext, run: Run) -> None:
-    """Have the archive hold a closed run, if there is an archive. Raises `Unavailable` when it cannot."""
+    """Write a closed run to the archive, if there is one and it lacks the run. Raises `Unavailable` on failure."""
     if ctx.archive is None or await ctx.archive.holds(run):
         return
     bundle = await history_export.of_run(ctx, run)
@@ -67,7 +71,7 @@ async def keep(ctx: EngineContext, run: Run) -> None:
     except Unavailable as error:
         ctx.upkeep.record_archive_failure(error.message)
         raise
-    ctx.upkeep.archived()
+    ctx.upkeep.record_archived()
 
 
 async def _find(ctx: EngineContext, namespace: str, workflow_id: str, run_id: str | None) -> Run:

@@ -1,4 +1,4 @@
-"""Exporting a history: the run and what its events come to, then the events, some at a time."""
+"""Exporting histories: a summary of the run, then its events page by page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EVENTS_AT_ONCE = 200
 
 
 async def find(ctx: EngineContext, namespace: str, workflow_id: str, run_id: str | None = None) -> Bundle:
-    """The current run of a workflow id, or a named one, as it stands now."""
+    """The bundle of the current run of a workflow id, or of a named run, as of now."""
 
     async def operation(tx: Tx) -> tuple[Located, int]:
         return await locate(tx, namespace, workflow_id, run_id), tx.now_ms
@@ -26,7 +26,7 @@ async def find(ctx: EngineContext, namespace: str, workflow_id: str, run_id: str
 
 
 async def of_run(ctx: EngineContext, run: Run) -> Bundle:
-    """A run that is known already, whatever it carries."""
+    """The bundle of a run that was read already."""
 
     async def operation(tx: Tx) -> tuple[Instance | None, int]:
         return await tx.runs.instance(run.namespace, run.workflow_id), tx.now_ms
@@ -37,7 +37,7 @@ async def of_run(ctx: EngineContext, run: Run) -> Bundle:
 
 
 async def outline(ctx: EngineContext, run: Run) -> Outline:
-    """What the events come to. They are read twice, so that a long history never stands in memory as a whole."""
+    """Summarise the events. They are read twice, so that a long history is never in memory as a whole."""
     found = Outline()
     async for page in pages(ctx, run):
         for event in page:
@@ -46,9 +46,9 @@ async def outline(ctx: EngineContext, run: Run) -> Outline:
 
 
 async def pages(ctx: EngineContext, run: Run) -> AsyncIterator[Sequence[RecordedEvent]]:
-    """The history up to where it stood when the run was read; what came since is not part of it.
+    """The history up to the last event at the time the run was read.
 
-    Raises `NotFound` when the run was deleted meanwhile: a part of a history is never taken for the whole.
+    Raises `NotFound` if the run is deleted meanwhile, so that a partial history is never taken for the whole.
     """
     after = 0
     while after < run.last_sequence:

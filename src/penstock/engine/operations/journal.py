@@ -1,4 +1,4 @@
-"""The journal of leases, handed out page by page to those who check us."""
+"""Reading the lease journal page by page, for external verification."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from penstock.ports.store import Tx
 
 
 async def page(ctx: EngineContext, after: int, limit: int) -> Sequence[tuple[int, str]]:
-    """Lines with their numbers, from the first after a number on.
+    """Journal entries after a sequence number, with their numbers.
 
-    A line that is being written when a later one is read may be missed: read it when the work has come to rest.
+    An entry that commits after a later one was read is missed: read the journal when the system is idle.
     """
     if not ctx.journals:
         raise Conflict(
             Reason.JOURNAL_OFF,
-            "This server keeps no journal of its leases. Start it with DW_JOURNAL=true, and they are told from "
-            "then on.",
+            "This server keeps no lease journal. Start it with DW_JOURNAL=true to record leases from then on.",
         )
 
     async def operation(tx: Tx) -> Sequence[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""A namespace in numbers, for whoever operates it. Each is exact up to a bound, and says when it is beyond."""
+"""Statistics of a namespace for operators. Counts are exact up to a bound, and marked when they exceed it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ COUNTED_MAX: Final = 10_000
 OVERDUE_MAX: Final = 1_000
 
 
-class NamespaceStats(Struct, frozen=True):
+class NamespaceCounts(Struct, frozen=True):
+    """Runs, tasks and workers of a namespace."""
+
     now_ms: int
     open_runs: OpenRuns
     closed_runs: ClosedRuns
@@ -29,20 +31,22 @@ class NamespaceStats(Struct, frozen=True):
 
 
 class NamespaceHealth(Struct, frozen=True):
+    """Workflow types whose tasks fail repeatedly."""
+
     now_ms: int
     failing: Sequence[FailingType]
     truncated: bool
 
 
-async def stats(ctx: EngineContext, namespace: str) -> NamespaceStats:
+async def stats(ctx: EngineContext, namespace: str) -> NamespaceCounts:
     stranded = await run_repair.candidates(ctx, namespace, OVERDUE_MAX)
 
-    async def operation(tx: Tx) -> NamespaceStats:
+    async def operation(tx: Tx) -> NamespaceCounts:
         totals = {kind: QueueStats() for kind in TaskKind}
         for queue in await tx.queues.list(namespace):
             stats = await tx.queues.stats(queue.queue_id, tx.now_ms)
             totals[queue.kind] = _sum(totals[queue.kind], stats)
-        return NamespaceStats(
+        return NamespaceCounts(
             tx.now_ms,
             await tx.namespace_stats.open_runs(namespace, COUNTED_MAX),
             await tx.namespace_stats.closed_runs(namespace, COUNTED_MAX),
@@ -57,7 +61,7 @@ async def stats(ctx: EngineContext, namespace: str) -> NamespaceStats:
 
 
 async def health(ctx: EngineContext, namespace: str) -> NamespaceHealth:
-    """Workflow tasks that fail again and again, by type."""
+    """Workflow tasks that fail repeatedly, by workflow type."""
 
     async def operation(tx: Tx) -> NamespaceHealth:
         failing = await tx.namespace_stats.failing(namespace, COUNTED_MAX)

@@ -1,4 +1,4 @@
-"""Namespaces: the boundary of isolation; made, changed and removed by an administrator."""
+"""Namespaces: creating, changing and deleting the unit of isolation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def create(
 
 
 async def ensure(ctx: EngineContext, name: str) -> None:
-    """Make a namespace unless it is there: the default one, on start."""
+    """Create a namespace unless it exists; used for the default namespace at startup."""
 
     async def operation(tx: Tx) -> None:
         days = ctx.settings.retention_days_default
@@ -77,7 +77,7 @@ async def update(
     *,
     fair: bool | None = None,
 ) -> Namespace:
-    """Change what is given; None leaves as it is. Polls that wait look again when the order changes."""
+    """Change the given properties; None leaves one as it is. A change of the dispatch order wakes open polls."""
 
     async def operation(tx: Tx) -> Namespace:
         found = await tx.namespaces.get(name)
@@ -100,7 +100,7 @@ async def update(
 
 
 async def store_payloads(ctx: EngineContext, name: str, storage: str) -> Namespace:
-    """Keep a namespace's external payload storage policy (JSON text)."""
+    """Store a namespace's external payload storage policy (JSON text)."""
 
     async def operation(tx: Tx) -> Namespace:
         found = await tx.namespaces.get(name)
@@ -114,7 +114,7 @@ async def store_payloads(ctx: EngineContext, name: str, storage: str) -> Namespa
 
 
 async def delete(ctx: EngineContext, name: str) -> Namespace:
-    """Remove an empty namespace. One that holds runs, queues or workers is refused, so nothing is lost."""
+    """Delete an empty namespace. Raises `Conflict` if it has runs, queues or workers, or is the default."""
 
     async def operation(tx: Tx) -> Namespace:
         found = await tx.namespaces.get(name)
@@ -123,7 +123,7 @@ async def delete(ctx: EngineContext, name: str) -> Namespace:
         if name == ctx.settings.default_namespace:
             raise Conflict(
                 Reason.NAMESPACE_PROTECTED,
-                f"{name!r} is the default namespace of this server and stays.",
+                f"{name!r} is the default namespace of this server and cannot be deleted.",
                 namespace=name,
             )
         if not await tx.namespaces.is_empty(name):

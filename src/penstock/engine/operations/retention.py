@@ -1,8 +1,8 @@
-"""Retention: runs that were closed for longer than their namespace keeps them are archived and deleted.
+"""Retention: closed runs older than their namespace's retention period are archived and deleted.
 
-A run goes at once: whoever looks finds all of it, or nothing. Its rows, which may be many, follow in portions,
-so that no transaction is long. A server that dies in between leaves a note of what remains, and any other one
-goes on with it.
+Deletion is two-phase. One transaction removes the run's row and inserts a tombstone, so readers see all of the run or
+nothing. Its other rows, which may be many, are deleted in batches, so that no transaction is long. If a server dies in
+between, any server resumes from the tombstone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from penstock.core.history import lineage
 from penstock.core.model import ChildState, Run, RunId
 from penstock.core.operations.run_counts import PurgedRows
 from penstock.core.timestamps import MINUTE_MS
@@ -23,14 +22,14 @@ from penstock.ports.store import Tx
 
 DAY_MS: Final = 24 * 60 * MINUTE_MS
 ROWS_AT_ONCE: Final = 1_000
-"""So many rows of a kind are deleted in one transaction."""
+"""How many rows of a table are deleted in one transaction."""
 
 
 NOTHING: Final = PurgedRows()
 
 
 class Obstacle(StrEnum):
-    """Why a run stays."""
+    """Why a run was not deleted."""
 
     GONE = "run_not_found"
     OPEN = "run_open"
@@ -41,7 +40,7 @@ class Obstacle(StrEnum):
 
 
 class Pruned(Struct, frozen=True):
-    """What became of one run: it is deleted, or there is an obstacle."""
+    """The result for one run: deleted, or an obstacle."""
 
     run_id: RunId
     obstacle: Obstacle | None = None
@@ -49,7 +48,7 @@ class Pruned(Struct, frozen=True):
 
 
 class Expired(Struct, frozen=True):
-    """What a namespace keeps no longer; at most as many runs as were asked for."""
+    """Expired runs of a namespace, up to a limit."""
 
     retention_days: int
     cutoff_ms: int
@@ -69,9 +68,9 @@ async def expired(ctx: EngineContext, namespace: str, limit: int) -> Expired:
 
 
 async def prune(ctx: EngineContext, run_id: RunId, namespace: str | None = None) -> Pruned:
-    """Archive and delete one run, if nothing is in the way.
+    """Archive and delete one run, unless there is an obstacle.
 
-    Raises `Unavailable` when there is an archive that cannot be written: then nothing was deleted.
+    Raises `Unavailable` if the archive cannot be written; then nothing is deleted.
     """
     run, obstacle = await _look(ctx, run_id, namespace)
     if run is None and namespace is None:
@@ -98,7 +97,7 @@ async def prune(ctx: EngineContext, run_id: RunId, namespace: str | None = None)
 
 
 async def _release_workflow_id(ctx: EngineContext, run: Run) -> None:
-    """Free its workflow id of requests and messages, in portions; a closed run gets no more of them."""
+    """Delete the run's request ids and messages in batches; a closed run gets no new ones."""
 
     async def operation(tx: Tx) -> bool:
         return await tx.retention.unlink(run.run_id, ROWS_AT_ONCE)
@@ -108,7 +107,7 @@ async def _release_workflow_id(ctx: EngineContext, run: Run) -> None:
 
 
 async def clear(ctx: EngineContext, run_id: RunId) -> PurgedRows:
-    """Delete what remains of a run that is gone, in portions."""
+    """Delete the remaining rows of a deleted run in batches."""
 
     async def operation(tx: Tx) -> PurgedRows:
         if await tx.runs.get(run_id) is not None:
@@ -153,8 +152,8 @@ async def _obstacle(tx: Tx, run: Run) -> Obstacle | None:
 
 
 async def _is_awaited_by_parent(tx: Tx, run: Run) -> bool:
-    """Whether an open parent was not told yet how its child ended."""
-    origin = lineage.of(run)
+    """Whether an open parent has not received the child's outcome yet."""
+    origin = run.lineage
     if origin.parent_run_id is None or origin.parent_step is None:
         return False
     parent = await tx.runs.get(origin.parent_run_id)

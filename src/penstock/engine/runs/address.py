@@ -1,7 +1,7 @@
-"""Which run a caller means: the one that is named, the newest of a workflow id, or the newest of one of its chains.
+"""Resolving the run that a request addresses: by run id, by workflow id, or by chain.
 
-The client that started a workflow names the chain that it began: if the id is used again later, its requests do not
-reach the runs of another start.
+A client that started a workflow addresses the chain it began: if the workflow id is reused later, its requests do not
+reach runs of another start.
 """
 
 from __future__ import annotations
@@ -22,23 +22,25 @@ TRIES = 20
 
 
 class Address(Struct, frozen=True):
+    """The run that a request is for."""
+
     namespace: str
     workflow_id: str
     run_id: RunId | None = None
     """None: the current run."""
     chain: RunId | None = None
-    """Any run of a chain, usually its first. The newest run of that chain is meant."""
+    """Any run of a chain, usually its first; addresses the newest run of that chain."""
 
     @property
     def is_bound(self) -> bool:
-        """Whether the caller means certain runs, and not whichever the workflow id names."""
+        """Whether the caller named a run or a chain rather than the current run."""
         return self.run_id is not None or self.chain is not None
 
 
 async def on_run(ctx: EngineContext, address: Address, act: Callable[[Tx, Run], Awaitable[T]]) -> T:
-    """Do something with the run that is meant, locked. It may be closed.
+    """Run `act` in a transaction that holds the lock of the addressed run, which may be closed.
 
-    A run that has continued as new meanwhile is not the one that is meant, unless it was named.
+    If the run continued as new before the lock was taken, the address is resolved again.
     """
     for _ in range(TRIES):
         run_id = await _find(ctx, address)
@@ -54,13 +56,13 @@ async def on_run(ctx: EngineContext, address: Address, act: Callable[[Tx, Run], 
             return done[0]
     raise Conflict(
         Reason.RUN_NOT_ACTIVE,
-        f"{address.workflow_id!r} goes on in a new run too fast to be reached. Try again.",
+        f"{address.workflow_id!r} continues as new too fast to be reached. Try again.",
         workflow_id=address.workflow_id,
     )
 
 
 async def _has_moved(tx: Tx, run: Run, address: Address) -> bool:
-    """Whether the workflow id names another run by now."""
+    """Whether the address resolves to another run by now."""
     if address.run_id is not None:
         return False
     if address.chain is not None:
@@ -77,7 +79,7 @@ async def _find(ctx: EngineContext, address: Address) -> RunId:
 
 
 async def find(tx: Tx, address: Address) -> Run:
-    """The run that is meant; refuses one that is not the current run of its workflow id."""
+    """Resolve an address. Raises `Conflict` if it names a run that is not the current one of its workflow id."""
     if address.chain is not None:
         return await _find_in_chain(tx, address, address.chain)
     found = await tx.runs.named(address.namespace, address.workflow_id, None)
@@ -120,12 +122,12 @@ def check_open(run: Run) -> None:
 
 
 def rejected(reason: Reason) -> dict[str, str]:
-    """What a command that a run does not take is told besides its outcome."""
+    """The error details of a command that a run rejected."""
     return {"command_status": "rejected", "rejection_reason": reason.value}
 
 
 def check_workflow(run: Run) -> None:
-    """Standalone activities can be ended, but nobody can talk to them."""
+    """Raise `NotFound` for the host run of a standalone activity: it takes no signals, updates or queries."""
     if run.host is not RunHost.WORKFLOW:
         raise no_instance(run.workflow_id)
 

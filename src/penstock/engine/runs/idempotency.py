@@ -1,4 +1,4 @@
-"""Requests under their callers' ids: one that is sent again gets the receipt of the first, and has no second effect."""
+"""Request ids: a request sent again gets the receipt of the first and has no second effect."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from penstock.core.model import Blob, RetainedRequest, Run, WorkerRecord, Worker
 from penstock.core.scheduling.cohorts import status_now
 from penstock.engine.context import EngineContext
 from penstock.engine.runs.address import Address, find, rejected
-from penstock.engine.runs.history_writer import text
+from penstock.engine.runs.history_writer import to_json
 from penstock.errors import Conflict, InvalidInput, NotFound, PenstockError, Reason
 from penstock.ports.store import Tx
 
 
 class IdempotentRequest(Struct, frozen=True):
-    """What a caller says to a run."""
+    """A request to a run, identified by its caller's request id. `digest` detects reuse of an id."""
 
     kind: str
     name: str
@@ -38,10 +38,10 @@ class IdempotentRequest(Struct, frozen=True):
 async def retained(
     tx: Tx, namespace: str, workflow_id: str, request: IdempotentRequest, bound_to: Run | None = None
 ) -> dict[str, Any] | None:
-    """The receipt of the same request, if it was accepted before; another one under its id is refused.
+    """The receipt of the same request, if it was accepted before.
 
-    A request id counts for the workflow id, over all its runs. `bound_to` is the run that the caller addressed by name
-    or by its chain: a request that a run of another chain accepted is another request, and is refused.
+    Request ids are unique per workflow id, across its runs. Raises `Conflict` if the id was used for a different
+    request, or, when the caller addressed `bound_to`, by a run of another chain.
     """
     if request.request_id is None:
         return None
@@ -55,8 +55,8 @@ async def retained(
     if bound_to is not None and before.run_id != bound_to.run_id:
         accepted_by = await tx.runs.get(before.run_id)
         if accepted_by is not None and not lineage.is_in_chain(accepted_by, lineage.first_of(bound_to)):
-            told = f"a {request.kind} to run {before.run_id}, which is not of the same start"
-            raise _used_before(workflow_id, request, receipt, "run", told)
+            used_for = f"a {request.kind} to run {before.run_id}, which is not of the same start"
+            raise _used_before(workflow_id, request, receipt, "run", used_for)
     return receipt
 
 
@@ -75,10 +75,10 @@ def _used_before(
     )
 
 
-async def retained_of_old_run(
+async def retained_by_older_run(
     ctx: EngineContext, address: Address, request: IdempotentRequest, refusal: Conflict
 ) -> tuple[Run, dict[str, Any]]:
-    """The receipt of a request that named a run which has gone on in another since; else the refusal."""
+    """The receipt of a request that addressed a run which has continued as new since. Raises `refusal` if none."""
     if refusal.reason is not Reason.HISTORICAL_RUN_COMMAND_REJECTED:
         raise refusal
 
@@ -93,6 +93,7 @@ async def retained_of_old_run(
 
 
 def retain(tx: Tx, run: Run, request: IdempotentRequest, receipt: dict[str, Any]) -> None:
+    """Store the receipt under the request id, if the request has one."""
     if request.request_id is not None:
         tx.requests.insert(
             RetainedRequest(
@@ -104,14 +105,14 @@ def retain(tx: Tx, run: Run, request: IdempotentRequest, receipt: dict[str, Any]
                 number=run.last_request,
                 name=request.name,
                 digest=request.digest,
-                receipt=text(receipt),
+                receipt=to_json(receipt),
                 at_ms=tx.now_ms,
             )
         )
 
 
 async def contracts_of(ctx: EngineContext, tx: Tx, run: Run) -> MessageContracts:
-    """What the workers that are there now say of the run's type."""
+    """The signals and updates that the registered workers declare for the run's workflow type."""
     stale_after_ms = ctx.settings.polls.worker_stale_after_ms
     workers = await tx.workers.list(run.namespace, run.task_queue)
     present: list[WorkerRecord] = []
@@ -123,11 +124,11 @@ async def contracts_of(ctx: EngineContext, tx: Tx, run: Run) -> MessageContracts
 
 
 _UNKNOWN = {"signal": Reason.UNKNOWN_SIGNAL, "update": Reason.UNKNOWN_UPDATE}
-_UNFIT = {"signal": Reason.INVALID_SIGNAL_ARGUMENTS, "update": Reason.INVALID_UPDATE_ARGUMENTS}
+_INVALID_ARGUMENTS = {"signal": Reason.INVALID_SIGNAL_ARGUMENTS, "update": Reason.INVALID_UPDATE_ARGUMENTS}
 
 
 def check_contract(found: MessageContracts, run: Run, request: IdempotentRequest) -> None:
-    """Refuse what the workflow's code does not know, where that is known."""
+    """Reject a signal or update that the workers do not declare, or whose arguments do not match the declaration."""
     names = found.names(request.kind)
     if names is not None and request.name not in names:
         listed = ", ".join(sorted(names)) or "none"
@@ -142,12 +143,12 @@ def check_contract(found: MessageContracts, run: Run, request: IdempotentRequest
     problem = _problem(found, request) if names is not None else None
     if problem is not None:
         raise InvalidInput(
-            _UNFIT[request.kind],
+            _INVALID_ARGUMENTS[request.kind],
             f"{request.kind} {request.name!r} {problem}.",
             workflow_id=run.workflow_id,
             run_id=run.run_id,
             outcome="rejected_invalid_arguments",
-            **rejected(_UNFIT[request.kind]),
+            **rejected(_INVALID_ARGUMENTS[request.kind]),
             errors={"input": [problem]},
             validation_errors={"input": [problem]},
         )

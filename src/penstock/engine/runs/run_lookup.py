@@ -1,4 +1,4 @@
-"""Which run a reader means: the current one of a workflow id, or any that is named, also a past one."""
+"""Finding the run that a read request names: the current run of a workflow id, or any past run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from penstock.ports.store import Tx
 
 
 class Located(Struct, frozen=True):
+    """A run and its workflow id's row."""
+
     run: Run
     instance: Instance
 
@@ -19,7 +21,7 @@ class Located(Struct, frozen=True):
 
 
 async def locate(tx: Tx, namespace: str, workflow_id: str, run_id: str | None = None) -> Located:
-    """The run of a workflow; standalone activities are not found here."""
+    """Find a run of a workflow. Raises `NotFound`, also for standalone activities."""
     found = await tx.runs.named(namespace, workflow_id, None if run_id is None else RunId(run_id))
     if found is None:
         raise no_instance(workflow_id)

@@ -1,13 +1,20 @@
-"""Workflow ids and the runs that they name: taking an id for a new run, and finding the runs of a chain.
+"""Workflow ids: reserving an id for a new run, and finding the runs of a chain.
 
-`instances` holds one row for each workflow id: its newest run, and how many runs it has had. A new id is taken by
-inserting that row, so of several starts one inserts and the others find its run. An id whose newest run is closed is
-taken again under the lock of that run, the same lock that closing, continuing and pruning take. After waiting for the
-lock a start reads the row again: if it names another run by now, the start decides anew about that one. So of any
-number of racing starts exactly one replaces a run, on one server or on many: `one-open-run`.
+Theory of operation
+-------------------
+`instances` holds one row per workflow id: its newest run and its run count. A new id is reserved by inserting that row
+(insert-or-read), so of several racing starts one inserts and the others read the winner's run.
 
-Runs that continue or retry each other form a chain, known by its first run. A workflow id that is used again has
-several chains, and the numbers of its runs go on.
+An id whose newest run is closed is reused under the row lock of that run, the same lock that closing, continue-as-new
+and pruning take. After acquiring the lock a start reads the row again (double-checked locking): if it names another
+run by now, the start decides again about that one. So of any number of racing starts exactly one replaces a run, on
+one server or on many. Invariant: `one-open-run`.
+
+Runs that continue or retry each other form a chain, identified by its first run. A reused workflow id has several
+chains; run numbers continue across them.
+
+Rejected: a lock per workflow id (an extra row and lock for every start, though ids are rarely contended), and a unique
+index on open runs (races become errors of the losing transaction instead of an answer).
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ from msgspec import Struct
 
 from penstock.core.history import lineage
 from penstock.core.model import Instance, RetainedRequest, Run, RunId
-from penstock.engine.runs.history_writer import text
+from penstock.engine.runs.history_writer import to_json
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import PageStart, Tx
 
@@ -30,26 +37,26 @@ STARTED_NEW: Final = "started_new"
 
 
 class Replaced(Struct, frozen=True):
-    """The newest run of an id, locked, and the number that the next one has."""
+    """The newest run of an id, locked, and the number of the next run."""
 
     run: Run
     next_number: int
 
 
 async def newest(tx: Tx, instance: Instance) -> Run | None:
-    """Take a new id, or return the newest run of a known one. None: the id is the caller's now."""
+    """Reserve a new id and return None, or return the newest run of an id that is taken."""
     for _ in range(TRIES):
-        standing = await tx.runs.reserve(instance)
-        if standing.run_id == instance.run_id:
+        reserved = await tx.runs.reserve(instance)
+        if reserved.run_id == instance.run_id:
             return None
-        run = await tx.runs.get(standing.run_id)
-        if run is not None:  # else it was deleted between the two reads, by another server
+        run = await tx.runs.get(reserved.run_id)
+        if run is not None:  # else another server deleted it between the two reads
             return run
     raise busy(instance.workflow_id)
 
 
 async def lock_newest(tx: Tx, run: Run) -> Replaced | None:
-    """Lock a run, if it is still the newest of its id."""
+    """Lock a run; None if it is no longer the newest of its id."""
     locked = await tx.runs.lock(run.run_id)
     instance = await tx.runs.instance(run.namespace, run.workflow_id)
     if locked is None or instance is None or instance.run_id != run.run_id:
@@ -58,16 +65,16 @@ async def lock_newest(tx: Tx, run: Run) -> Replaced | None:
 
 
 def replace_newest(tx: Tx, closed: Run, run_id: RunId, number: int) -> None:
-    """Let an id name a new run in place of one that is locked and closed, whose idempotency key is kept."""
+    """Point an id at a new run in place of a locked, closed one, and retain the idempotency key of that one."""
     assert not closed.is_open, "one-open-run: a run that is replaced is closed"
     tx.runs.succeed(Instance(closed.namespace, closed.workflow_id, run_id, number))
     retain_start(tx, closed, closed.start_key, STARTED_NEW)
 
 
 def started_at_ms(replaced: Run | None, now_ms: int) -> int:
-    """When a run starts that takes an id: after the run that it replaces, so that the runs of an id have one order.
+    """The start time of a run: later than that of the run it replaces, so that the runs of an id are ordered.
 
-    A start that waited for the lock of that run has an earlier `now_ms` than the start which it waited for.
+    A start that waited for that run's lock may have an earlier `now_ms` than the start it waited for.
     """
     return now_ms if replaced is None else max(now_ms, replaced.started_at_ms + 1)
 
@@ -85,10 +92,10 @@ def busy(workflow_id: str) -> Unavailable:
 
 
 async def started_before(tx: Tx, namespace: str, workflow_id: str, key: str) -> tuple[Run, str] | None:
-    """The run that answered an earlier start with this key, and the outcome of that start.
+    """The run returned by an earlier start with this key, and the outcome of that start.
 
-    The newest run carries its key itself. Keys of runs that were replaced, and of starts that were answered with an
-    existing run, are retained until retention deletes that run.
+    The newest run holds its key itself. Keys of replaced runs, and of starts that returned an existing run, are
+    retained until retention deletes that run.
     """
     retained = await tx.requests.get(namespace, workflow_id, START, key)
     run = None if retained is None else await tx.runs.get(retained.run_id)
@@ -96,7 +103,7 @@ async def started_before(tx: Tx, namespace: str, workflow_id: str, key: str) -> 
 
 
 def retain_start(tx: Tx, run: Run, key: str | None, outcome: str) -> None:
-    """Remember which run a start with this key was answered with."""
+    """Retain which run a start with this key returned."""
     if key is not None:
         tx.requests.insert(
             RetainedRequest(
@@ -108,7 +115,7 @@ def retain_start(tx: Tx, run: Run, key: str | None, outcome: str) -> None:
                 number=run.last_request,
                 name=outcome,
                 digest="",
-                receipt=text({"run_id": run.run_id, "outcome": outcome}),
+                receipt=to_json({"run_id": run.run_id, "outcome": outcome}),
                 at_ms=tx.now_ms,
             )
         )
@@ -118,9 +125,9 @@ def retain_start(tx: Tx, run: Run, key: str | None, outcome: str) -> None:
 
 
 async def newest_of_chain(tx: Tx, namespace: str, workflow_id: str, member: RunId) -> Run | None:
-    """The newest run of the chain that a run belongs to or began, also if that run itself is deleted.
+    """The newest run of the chain that a run belongs to or began, even if that run itself was deleted.
 
-    Usually that is the newest run of the id. Else the id was used again, and its runs are searched.
+    Usually that is the newest run of the id; if the id was reused, its runs are searched.
     """
     found = await tx.runs.named(namespace, workflow_id, None)
     current = None if found is None else found[1]
@@ -138,7 +145,7 @@ async def newest_of_chain(tx: Tx, namespace: str, workflow_id: str, member: RunI
 async def _last_member(
     tx: Tx, known: Run | None, namespace: str, workflow_id: str, first: RunId
 ) -> Run | None:
-    """The run with the highest number in a chain that is not the newest one of its id."""
+    """The run with the highest number in a chain that is not the newest of its id."""
     last = known
     after = None if known is None else PageStart(known.started_at_ms, known.run_id)
     while page := await tx.runs.of_instance(namespace, workflow_id, after, RUNS_AT_ONCE):

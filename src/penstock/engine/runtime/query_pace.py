@@ -1,4 +1,4 @@
-"""How fast the queries of a queue were answered lately: it tells a caller that finds the queue full when to return."""
+"""The recent answer rate of each queue's queries, from which `Retry-After` of a full query queue is computed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ RETRY_AFTER_S_MAX = 60
 
 
 class QueryPace:
-    """A few moments for each queue, in this server's memory; what other servers answered is not seen."""
+    """The newest answer times per queue, in memory. Answers given by other servers are not included."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._answers: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
 
     def answered(self, namespace: str, task_queue: str) -> None:
-        """A worker answered a query of this queue just now."""
+        """Record that a worker answered a query of this queue now."""
         answers = self._answers.setdefault((namespace, task_queue), deque(maxlen=ANSWERS_MAX))
         answers.append(self._monotonic())
         self._answers.move_to_end((namespace, task_queue))
@@ -29,9 +29,9 @@ class QueryPace:
             self._answers.popitem(last=False)
 
     def retry_after_s(self, namespace: str, task_queue: str, *, default_ms: int, longest_ms: int) -> int:
-        """Whole seconds in which a place comes free at the pace of late, from 1 to 60.
+        """Whole seconds until a slot is expected to be free at the recent rate, from 1 to 60.
 
-        `default_ms` counts where nothing was answered lately; `longest_ms` is when a place is free in any case.
+        `default_ms` is used when there were no recent answers; after `longest_ms` a slot is free in any case.
         """
         now = self._monotonic()
         answers = [at for at in self._answers.get((namespace, task_queue), ()) if now - at <= LATELY_S]

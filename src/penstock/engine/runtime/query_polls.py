@@ -1,4 +1,4 @@
-"""The lines of questions at which polls wait, so that one look serves all of them."""
+"""The query queues that have open polls, so that one database read can serve all of them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from penstock.ports.store import QueryQueue
 
 
 class QueryPollRegistry:
-    """Told by polls for questions how long they wait; asked by whoever looks for them."""
+    """Counts the open query polls of each query queue."""
 
     def __init__(self) -> None:
         self._waiting: Counter[QueryQueue] = Counter()
 
     @property
     def lines(self) -> list[QueryQueue]:
+        """The query queues with at least one open poll."""
         return list(self._waiting)
 
     @contextlib.contextmanager
     def registered(self, line: QueryQueue) -> Iterator[None]:
+        """Count a poll of this queue as open while the body runs."""
         self._waiting[line] += 1
         try:
             yield

@@ -1,8 +1,8 @@
-"""Time in which nobody could renew a lease here, because this process stood still or could not reach its store.
+"""Detects stalls: periods in which this process was suspended or could not reach its store.
 
-Such time is not held against workers: for a while after it, a report on a lease that ended meanwhile still
-counts, unless the task was given to somebody else. That stays exact, because a lease ends for good only when
-somebody takes it back, under the lock of its task.
+Workers cannot renew leases during a stall, so the time is not held against them: for `GRACE_S` afterwards a report on
+a lease that expired meanwhile is still accepted, unless the task was leased again. This is safe because a lease ends
+only when it is reclaimed under the lock of its task, never by the passing of time alone.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 
 STALL_S = 5.0
-"""A gap between two looks at the store beyond this was a standstill."""
+"""A gap between two successful store reads beyond this counts as a stall."""
 GRACE_S = 5.0
-"""How long after a standstill workers may still make themselves heard."""
+"""How long after a stall, or after startup, workers get to report before leases are reclaimed."""
 
 
 class StallDetector:
-    """Told whenever a sweeper has looked at the store; until it is told first, nothing is excused."""
+    """Measures gaps between successful store reads. Before the first read there is no grace."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -27,7 +27,7 @@ class StallDetector:
         self._grace_ends_at = 0.0
 
     def looked(self) -> None:
-        """The store has answered a sweeper just now."""
+        """Record that the store answered a sweeper now."""
         now = self._monotonic()
         if self._began_at is None:
             self._began_at = now
@@ -38,7 +38,7 @@ class StallDetector:
 
     @property
     def lease_grace_ms(self) -> int:
-        """By how much an ended lease is excused now; 0 at almost all times."""
+        """How long ago a lease may have expired and still be honoured; 0 unless there was a stall."""
         if self._looked_at is None:
             return 0
         now = self._monotonic()
@@ -49,8 +49,8 @@ class StallDetector:
 
     @property
     def fresh_ms(self) -> int | None:
-        """How long this process has been there, while it is so new that workers may not have been heard yet."""
+        """Uptime while the process is so new that workers may not have reconnected yet; then None."""
         if self._began_at is None:
             return None
-        there_s = self._monotonic() - self._began_at
-        return round(there_s * 1000) if there_s < GRACE_S else None
+        uptime_s = self._monotonic() - self._began_at
+        return round(uptime_s * 1000) if uptime_s < GRACE_S else None

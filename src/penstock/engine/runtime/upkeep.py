@@ -1,4 +1,4 @@
-"""What this server has deleted and archived since it started, and what it could not."""
+"""Counters of the runs this server has pruned and archived since it started."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Upkeep:
+    """Retention counters, reported by the system endpoint."""
+
     runs_pruned: int = 0
     runs_archived: int = 0
     archive_failures: int = 0
     trouble: str | None = None
-    """Why the archive could not be written last time; None when it could."""
+    """Why the last archive write failed; None if it succeeded."""
 
-    def archived(self) -> None:
+    def record_archived(self) -> None:
         self.runs_archived += 1
         self.trouble = None
 

@@ -1,4 +1,4 @@
-"""Changes of search attributes by workflow code, held to the types that the namespace declares."""
+"""Checking search attributes set by workflow code against their registered types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.ports.store import Tx
 
 
 async def check_upserts(tx: Tx, namespace: str, commands: Sequence[Command]) -> None:
-    """Refuse attributes whose values are not of their declared type, naming the command."""
+    """Raise `ValidationFailed`, naming the command, for values that do not match their registered type."""
     for index, command in enumerate(commands):
         if isinstance(command, UpsertSearchAttributes):
             await check_values(tx, namespace, command.attributes, f"commands.{index}.attributes")

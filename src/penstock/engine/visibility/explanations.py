@@ -1,4 +1,8 @@
-"""Why a run, an activity or a task waits: what must be known is read at one moment, and the core says why."""
+"""Why a run, an activity or a task waits.
+
+Everything that the core's `explain` needs is read in one snapshot, from the same rows that dispatch decides on and
+without locks: so an explanation is consistent in itself, and agrees with what the next claim would do.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core.history import structural_limits, waits
+from penstock.core import waits
+from penstock.core.history import structural_limits
 from penstock.core.limits.admission import LEASES_MAX
 from penstock.core.limits.policies import DispatchOrder, KeyState, LimitSetting, SettingValue
 from penstock.core.model import (
@@ -22,6 +27,7 @@ from penstock.core.model import (
     TaskKind,
     TaskState,
     Timer,
+    WorkerRecord,
     task_id,
 )
 from penstock.core.scheduling.backlog import LaneBacklog
@@ -38,7 +44,7 @@ from penstock.core.why.workers import QueueWorkers
 from penstock.engine.context import EngineContext
 from penstock.engine.limits import lease_holders, policies
 from penstock.engine.runs.history_writer import is_stranded
-from penstock.engine.visibility.worker_coverage import queue_crew
+from penstock.engine.visibility.worker_coverage import load_workers
 from penstock.errors import NotFound, Reason
 from penstock.ports.store import Tx
 
@@ -47,11 +53,11 @@ LANES_READ = 1_000
 LANES_COUNTED = 5_000
 TASKS_COUNTED = 200_000
 MOST = 2**62
-_ANY_FIT = WorkerFilter((), None)
+_ANY_WORKER = WorkerFilter((), None)
 
 
 class WhyResult(Struct, frozen=True):
-    """What was asked about, and why it waits; of a run also why each of its open activities does."""
+    """A run, activity or task and why it waits; `parts` explain the open activities of a run."""
 
     run: Run
     explanation: WaitExplanation
@@ -72,7 +78,7 @@ async def workflow(ctx: EngineContext, namespace: str, workflow_id: str) -> WhyR
             raise NotFound(
                 Reason.INSTANCE_NOT_FOUND, f"There is no workflow {workflow_id!r}.", workflow_id=workflow_id
             )
-        return await _Look(ctx, tx).of_run(run)
+        return await _ExplanationReader(ctx, tx).of_run(run)
 
     return await ctx.store.read(operation, long=True)
 
@@ -86,13 +92,13 @@ async def activity(ctx: EngineContext, namespace: str, activity_id: str) -> WhyR
             raise NotFound(
                 Reason.ACTIVITY_NOT_FOUND, f"There is no activity {activity_id!r}.", activity_id=activity_id
             )
-        return await _Look(ctx, tx).of_activity(*found)
+        return await _ExplanationReader(ctx, tx).of_activity(*found)
 
     return await ctx.store.read(operation, long=True)
 
 
 async def _activity(tx: Tx, namespace: str, activity_id: str) -> tuple[Run, Activity] | None:
-    """A standalone activity by the id that its caller gave it, or any by the one that it has in histories."""
+    """A standalone activity by its caller's id, or any activity by its id in the history."""
     instance = await tx.runs.instance(namespace, activity_id)
     run = None if instance is None else await tx.runs.get(instance.run_id)
     if run is not None and run.host is RunHost.ACTIVITY:
@@ -113,16 +119,16 @@ async def task(ctx: EngineContext, namespace: str, named: str) -> WhyResult:
         if found is None or found.namespace != namespace:
             raise NotFound(Reason.TASK_NOT_FOUND, f"There is no task {named!r}.", task_id=named)
         run = await tx.runs.get(found.run_id)
-        if run is None:  # deleted; its tasks follow it
+        if run is None:  # deleted by retention; its tasks are deleted next
             raise NotFound(Reason.TASK_NOT_FOUND, f"There is no task {named!r}.", task_id=named)
         doing = None if found.activity_id is None else await tx.activities.get(found.activity_id)
-        return await _Look(ctx, tx).of_task(run, found, doing)
+        return await _ExplanationReader(ctx, tx).of_task(run, found, doing)
 
     return await ctx.store.read(operation, long=True)
 
 
-class _Line(Struct, frozen=True):
-    """What is read once for all tasks of a line."""
+class _QueueState(Struct, frozen=True):
+    """What is read once for all tasks of a queue."""
 
     queue: Queue
     running: int
@@ -131,13 +137,13 @@ class _Line(Struct, frozen=True):
     queue_workers: QueueWorkers
 
 
-class _Look:
-    """One reading."""
+class _ExplanationReader:
+    """Reads, in one snapshot, what the core needs to explain a wait."""
 
     def __init__(self, ctx: EngineContext, tx: Tx) -> None:
         self._ctx = ctx
         self._tx = tx
-        self._lines: dict[tuple[str, TaskKind], _Line] = {}
+        self._queue_states: dict[tuple[str, TaskKind], _QueueState] = {}
 
     async def of_run(self, run: Run) -> WhyResult:
         now_ms = self._tx.now_ms
@@ -157,9 +163,9 @@ class _Look:
         return WhyResult(run, why, now_ms, parts=parts, timers=timers)
 
     async def _idle(self, run: Run, timers: Sequence[Timer], now_ms: int) -> WaitExplanation:
-        """Why a run does nothing: its code waits for a condition, for children, for time, or for a message."""
+        """Why a run has no task: its code waits for a condition, children, timers or a message."""
         full = structural_limits.excess(run, self._ctx.bounds)
-        condition = waits.parse(run.waits).condition
+        condition = run.waits.condition
         if full is not None and not timers and not run.open_children and _needs_message(condition):
             return runs.beyond_limit(run, full)
         if is_stranded(run):
@@ -176,28 +182,28 @@ class _Look:
         return await self.of_task(run, found, activity)
 
     async def of_task(self, run: Run, found: Task, activity: Activity | None) -> WhyResult:
-        line = await self._line(found)
-        own = await self._tx.queues.lane(line.queue.queue_id, found.level, found.key, self._tx.now_ms)
-        states = await self._tx.policies.key_states(line.queue.queue_id, [found.key])
-        sight = await self._tx.queues.level_counts(
-            line.queue.queue_id, found.level, self._tx.now_ms, LANES_COUNTED
+        state = await self._queue_state(found)
+        own = await self._tx.queues.lane(state.queue.queue_id, found.level, found.key, self._tx.now_ms)
+        states = await self._tx.policies.key_states(state.queue.queue_id, [found.key])
+        counts = await self._tx.queues.level_counts(
+            state.queue.queue_id, found.level, self._tx.now_ms, LANES_COUNTED
         )
         key = states.get(found.key) or KeyState(found.key)
-        place = await self._place(line.queue, found, own, sight)
+        place = await self._position(state.queue, found, own, counts)
         situation = WaitSnapshot(
             subject=_name(run, activity),
             task=found,
-            queue=line.queue,
-            queue_workers=line.queue_workers,
+            queue=state.queue,
+            queue_workers=state.queue_workers,
             key=key,
-            running=line.running,
-            scopes=line.scopes,
-            pauses=line.pauses,
+            running=state.running,
+            scopes=state.scopes,
+            pauses=state.pauses,
             weight_milli=_weight(own, key),
             is_coordinated=self._ctx.coordination.is_supported(),
             place=place,
-            pace=await self._pace(line.queue, found, own, sight),
-            head_cost=await self._head_cost(line.queue, place, sight),
+            pace=await self._pace(state.queue, found, own, counts),
+            head_cost=await self._head_cost(state.queue, place, counts),
             run_failures=run.task_failures,
             excess=structural_limits.excess(run, self._ctx.bounds),
             worker_deaths=0 if activity is None else activity.worker_deaths,
@@ -209,29 +215,29 @@ class _Look:
             ConstraintKind.KEY_RUNNING,
             ConstraintKind.SATURATED,
         ):
-            why = held_by(why, await self._holders(line, found, why.binding))
+            why = held_by(why, await self._holders(state, found, why.binding))
         elif why.binding is not None and why.binding.holders:
             why = held_by(why, [holder(found, run.workflow_id, self._tx.now_ms)])
         return WhyResult(run, why, self._tx.now_ms, found, activity)
 
-    async def _line(self, found: Task) -> _Line:
-        known = self._lines.get((found.task_queue, found.kind))
+    async def _queue_state(self, found: Task) -> _QueueState:
+        known = self._queue_states.get((found.task_queue, found.kind))
         if known is None:
-            known = self._lines[found.task_queue, found.kind] = await self._read_line(found)
+            known = self._queue_states[found.task_queue, found.kind] = await self._read_queue_state(found)
         return known
 
-    async def _read_line(self, found: Task) -> _Line:
+    async def _read_queue_state(self, found: Task) -> _QueueState:
         tx = self._tx
-        queue = await policies.line(tx, found.namespace, found.task_queue, found.kind)
+        queue = await policies.find_queue(tx, found.namespace, found.task_queue, found.kind)
         limited = queue.rules.lease_cap is not None
         running = await tx.queues.running(queue.queue_id, LEASES_MAX) if limited else 0
         names = [each.name for each in queue.limits.scopes]
         states = {state.name: state for state in await tx.scopes.find(names)} if names else {}
-        queue_workers = await queue_crew(self._ctx, tx, queue.namespace, queue.name, queue.kind)
-        return _Line(queue, running, states, await self._pauses(queue), queue_workers)
+        queue_workers = await load_workers(self._ctx, tx, queue.namespace, queue.name, queue.kind)
+        return _QueueState(queue, running, states, await self._pauses(queue), queue_workers)
 
     async def _pauses(self, queue: Queue) -> Mapping[str, SettingValue]:
-        """Who paused what, of the line and its scopes."""
+        """The pause settings of the queue and its scopes, by scope name."""
         held = {
             lease_holders.own_scope(queue): queue.policy.at(self._tx.now_ms).settings.get(LimitSetting.PAUSED)
         }
@@ -242,8 +248,8 @@ class _Look:
                 held[each.name] = None if row is None else row.policy.settings.get(LimitSetting.PAUSED)
         return {name: setting for name, setting in held.items() if setting is not None}
 
-    async def _place(
-        self, queue: Queue, found: Task, own: LaneBacklog | None, sight: Sequence[LevelCounts]
+    async def _position(
+        self, queue: Queue, found: Task, own: LaneBacklog | None, counts: Sequence[LevelCounts]
     ) -> Position | None:
         if found.state is not TaskState.READY or own is None:
             return None
@@ -251,14 +257,14 @@ class _Look:
         before = await queues.count_before(queue_id, found.level, found.key, found.seq, TASKS_COUNTED)
         if queue.rules.order is DispatchOrder.ARRIVAL:
             earlier = await queues.count_before(queue_id, found.level, None, found.seq, TASKS_COUNTED)
-            return arrival_position(found, earlier, before, sight)
-        return position(found, await self._around(queue, own.lane, before, sight))
+            return arrival_position(found, earlier, before, counts)
+        return position(found, await self._lane_context(queue, own.lane, before, counts))
 
     async def _head_cost(
-        self, queue: Queue, place: Position | None, sight: Sequence[LevelCounts]
+        self, queue: Queue, place: Position | None, counts: Sequence[LevelCounts]
     ) -> int | None:
-        """What the task costs that goes next, where that matters and it is another one."""
-        level = next((each.level for each in sight if each.tasks), None)
+        """The cost of the task dispatched next, if it is another one and a cost budget applies."""
+        level = next((each.level for each in counts if each.tasks), None)
         if place is None or not place.ahead or level is None:
             return None
         if all(each.cost is None for each in queue.limits.scopes):
@@ -270,35 +276,37 @@ class _Look:
         return None if head is None else head.cost
 
     async def _next_key(self, queue: Queue, level: int) -> str | None:
-        """The key whose turn it is at a level."""
+        """The fairness key that is served next at a level."""
         clocks = {clock.level: clock for clock in await self._tx.queues.clocks(queue.queue_id)}
         clock = clocks.get(level, VirtualClock(level))
         ready = await self._tx.queues.lanes_before(queue.queue_id, level, MOST, MOST, 1)
-        fresh = await self._fresh(queue, level, None, clock)
-        lanes = [*ready, *fresh, *await self._roused(queue, level)]
+        new_lanes = await self._new_lanes(queue, level, None, clock)
+        lanes = [*ready, *new_lanes, *await self._requeued_lanes(queue, level)]
         return min(lanes, key=lambda lane: (lane.rank, lane.tag, lane.key)).key if lanes else None
 
-    async def _around(
-        self, queue: Queue, own: Lane, before: int, sight: Sequence[LevelCounts]
+    async def _lane_context(
+        self, queue: Queue, own: Lane, before: int, counts: Sequence[LevelCounts]
     ) -> LaneContext:
         queues, queue_id = self._tx.queues, queue.queue_id
         clocks = {clock.level: clock for clock in await queues.clocks(queue_id)}
         clock = clocks.get(own.level, VirtualClock(own.level))
-        fresh = await self._fresh(queue, own.level, own, clock)
-        own = next((lane for lane in fresh if lane.lane_key == own.lane_key), own)
+        new_lanes = await self._new_lanes(queue, own.level, own, clock)
+        own = next((lane for lane in new_lanes if lane.lane_key == own.lane_key), own)
         tag = turn(own, before, clock.virtual)
         ready = await queues.lanes_before(queue_id, own.level, own.rank, tag, LANES_READ)
         unread = 0
         if len(ready) == LANES_READ:
             counted = await queues.count_lanes_before(queue_id, own.level, own.rank, tag, LANES_COUNTED)
             unread = counted - LANES_READ
-        roused = await self._roused(queue, own.level)
-        others = [lane for lane in (*ready, *fresh, *roused) if lane.lane_key != own.lane_key]
+        requeued = await self._requeued_lanes(queue, own.level)
+        others = [lane for lane in (*ready, *new_lanes, *requeued) if lane.lane_key != own.lane_key]
         exact = not queue.rules.counts_running
-        return LaneContext(own, before, others, len(others) + unread, clock, sight, exact)
+        return LaneContext(own, before, others, len(others) + unread, clock, counts, exact)
 
-    async def _fresh(self, queue: Queue, level: int, own: Lane | None, clock: VirtualClock) -> Sequence[Lane]:
-        """The lanes of a level that the next claim places, with the tags that it gives them."""
+    async def _new_lanes(
+        self, queue: Queue, level: int, own: Lane | None, clock: VirtualClock
+    ) -> Sequence[Lane]:
+        """The new lanes of a level, with the tags that the next claim will give them."""
         found = [*await self._tx.queues.new_lanes(queue.queue_id, level, TAGGED_AT_ONCE_MAX)]
         if (
             own is not None
@@ -316,18 +324,18 @@ class _Look:
             }
         return with_tags(found, overrides, clock)
 
-    async def _roused(self, queue: Queue, level: int) -> Sequence[Lane]:
-        """The lanes of a level that stood aside, and that the next claim looks at again."""
+    async def _requeued_lanes(self, queue: Queue, level: int) -> Sequence[Lane]:
+        """The blocked lanes of a level that the next claim will evaluate again."""
         rules, queue_id, queues = queue.rules, queue.queue_id, self._tx.queues
-        stale = await queues.lanes_to_tag(queue_id, _ANY_FIT, LaneState.DIRTY) if rules.needs_keys else ()
-        due = await queues.lanes_due(queue_id, _ANY_FIT, self._tx.now_ms) if rules.limits_keys else ()
+        stale = await queues.lanes_to_tag(queue_id, _ANY_WORKER, LaneState.DIRTY) if rules.needs_keys else ()
+        due = await queues.lanes_due(queue_id, _ANY_WORKER, self._tx.now_ms) if rules.limits_keys else ()
         return [lane for lane in (*stale, *due) if lane.level == level]
 
     async def _pace(
-        self, queue: Queue, found: Task, own: LaneBacklog | None, sight: Sequence[LevelCounts]
+        self, queue: Queue, found: Task, own: LaneBacklog | None, counts: Sequence[LevelCounts]
     ) -> DispatchPace:
         minute = self._tx.now_ms // MINUTE_MS
-        higher = [each for each in sight if each.level < found.level]
+        higher = [each for each in counts if each.level < found.level]
         return DispatchPace(
             DispatchCounts(
                 await self._tx.queues.dispatched(queue.queue_id, minute),
@@ -339,20 +347,22 @@ class _Look:
             DispatchCounts() if own is None else DispatchCounts(own.dispatched, own.dispatched_before),
         )
 
-    async def _holders(self, line: _Line, found: Task, binding: Constraint) -> Sequence[LeaseHolder]:
-        """Who holds the leases that are in the way, those that end first at the front."""
-        state = line.scopes.get(binding.scope or "")
-        if binding.kind is ConstraintKind.LEASES and state is not None:
-            held = await lease_holders.of_scope(self._tx, state)
-        else:
-            held = await lease_holders.of_queue(self._tx, line.queue)
+    async def _holders(self, state: _QueueState, found: Task, binding: Constraint) -> Sequence[LeaseHolder]:
+        """The holders of the leases that block the task, the first to expire first."""
+        held = (await self._blocking_leases(state, found, binding))[: lease_holders.SHOWN]
+        names = await self._workflows(held)
+        return [holder(each, names.get(each.run_id), self._tx.now_ms) for each in held]
+
+    async def _blocking_leases(self, state: _QueueState, found: Task, binding: Constraint) -> Sequence[Task]:
+        scope = state.scopes.get(binding.scope or "")
+        if binding.kind is ConstraintKind.LEASES and scope is not None:
+            return await lease_holders.of_scope(self._tx, scope)
+        held = await lease_holders.of_queue(self._tx, state.queue)
         if binding.kind is ConstraintKind.KEY_RUNNING:
-            held = [each for each in held if each.key == found.key]
-        elif binding.kind is ConstraintKind.SATURATED:
-            serving = {worker.worker_id for worker in line.queue_workers.serving(found)}
-            held = [each for each in held if each.lease_owner in serving]
-        names = await self._workflows(held[: lease_holders.SHOWN])
-        return [holder(each, names.get(each.run_id), self._tx.now_ms) for each in held[: lease_holders.SHOWN]]
+            return [each for each in held if each.key == found.key]
+        if binding.kind is ConstraintKind.SATURATED:
+            return _held_by(held, state.queue_workers.serving(found))
+        return held
 
     async def _workflows(self, held: Sequence[Task]) -> Mapping[RunId, str]:
         ids = list(dict.fromkeys(each.run_id for each in held))
@@ -360,13 +370,18 @@ class _Look:
         return {run.run_id: run.workflow_id for run in found if run is not None}
 
 
+def _held_by(leases: Sequence[Task], workers: Sequence[WorkerRecord]) -> Sequence[Task]:
+    ids = {worker.worker_id for worker in workers}
+    return [each for each in leases if each.lease_owner in ids]
+
+
 def _needs_message(condition: waits.ConditionWait | None) -> bool:
-    """Whether nothing but a signal or an update lets an idle run go on."""
+    """Whether only a signal or an update can wake an idle run."""
     return condition is None or condition.fire_at_ms is None
 
 
 def _name(run: Run, activity: Activity | None) -> str:
-    """What people call it."""
+    """The display name of a run or activity."""
     if activity is None or run.host is RunHost.ACTIVITY:
         return run.workflow_id
     return f"{activity.activity_type} of {run.workflow_id}"

@@ -1,4 +1,4 @@
-"""Looking inside a run: what it does, what it waits for, what failed of late, and what somebody should see to."""
+"""The debug view of a run: its tasks, activities and timers, why it waits, recent failures, and findings."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ TASKS_SHOWN: Final = 25
 ACTIVITIES_SHOWN: Final = 25
 FAILURES_SHOWN: Final = 10
 EVENTS_SCANNED_MAX: Final = 500
-"""How far back failures are looked for."""
+"""How many of the last events are searched for failures."""
 
 
 class Severity(StrEnum):
+    """How urgent a finding is."""
+
     ERROR = "error"
     WARNING = "warning"
     INFO = "info"
 
 
 class DebugFinding(Struct, frozen=True):
-    """Something that an operator should know, with the word by which programs know it."""
+    """Something that an operator should know; `code` is its stable identifier."""
 
     severity: Severity
     code: str
@@ -45,7 +47,7 @@ class DebugFinding(Struct, frozen=True):
 
 
 class RunDebugView(Struct, frozen=True):
-    """A run at one moment, its queue and why it waits."""
+    """A run in one snapshot, its queue, and why it waits."""
 
     located: Located
     now_ms: int
@@ -57,10 +59,10 @@ class RunDebugView(Struct, frozen=True):
     failures: Sequence[dict[str, Any]]
     queue: QueueView
     why: WhyResult | None
-    """Of a current run that is open."""
+    """Only of the current, open run."""
     findings: Sequence[DebugFinding] = ()
     unserved: Sequence[Unserved] = ()
-    """Its ready tasks that no worker takes, of every queue."""
+    """Its ready tasks that no worker takes, in all queues."""
 
     @property
     def run(self) -> Run:
@@ -72,7 +74,7 @@ class RunDebugView(Struct, frozen=True):
 
     @property
     def diagnosis(self) -> str:
-        """The one word for its state."""
+        """A one-word summary of its state."""
         if not self.run.is_open:
             return "terminal"
         if any(each.severity is not Severity.INFO for each in self.findings):
@@ -146,14 +148,14 @@ async def _read(ctx: EngineContext, tx: Tx, located: Located) -> _Read:
 
 
 def _failures(events: Sequence[RecordedEvent]) -> Sequence[dict[str, Any]]:
-    """The newest first."""
+    """The failures among the events, newest first."""
     failed = [event for event in events if event.type in FAILURES][:FAILURES_SHOWN]
-    told = [(event, json.loads(event.payload)) for event in failed]
-    return [failure(event, payload) | {"exception": exception(payload)} for event, payload in told]
+    parsed = [(event, json.loads(event.payload)) for event in failed]
+    return [failure(event, payload) | {"exception": exception(payload)} for event, payload in parsed]
 
 
 def findings(ctx: EngineContext, seen: RunDebugView) -> list[DebugFinding]:
-    """What somebody should see to, the worst first."""
+    """What an operator should attend to, the most severe first."""
     if not seen.run.is_open:
         return []
     found = [
@@ -170,8 +172,8 @@ def findings(ctx: EngineContext, seen: RunDebugView) -> list[DebugFinding]:
 def _blocked(seen: RunDebugView) -> list[DebugFinding]:
     if seen.run.blocked is None:
         return []
-    told = json.loads(seen.run.blocked).get("message") or "The code and the history part."
-    text = f"Replay is blocked: {told} It goes on when a worker with code that fits takes it."
+    message = seen.run.blocked.message or "The code and the history diverge."
+    text = f"Replay is blocked: {message} It continues when a worker with matching code takes it."
     return [DebugFinding(Severity.ERROR, "workflow_replay_blocked", text)]
 
 
@@ -197,12 +199,14 @@ def _expired(seen: RunDebugView) -> list[DebugFinding]:
     late = [task for task in tasks.values() if (task.lease_expires_at_ms or seen.now_ms + 1) <= seen.now_ms]
     if not late:
         return []
-    text = f"{len(late)} leases have ended and will be taken back: {', '.join(task.task_id for task in late)}"
+    text = (
+        f"{len(late)} leases have expired and will be reclaimed: {', '.join(task.task_id for task in late)}"
+    )
     return [DebugFinding(Severity.WARNING, "expired_leases", text)]
 
 
 def _unserved(seen: RunDebugView) -> list[DebugFinding]:
-    """The code is the constraint that `why` names, unless the queue has no active worker at all."""
+    """Tasks that no worker takes. The code is the constraint that `why` reports, if the queue has active workers."""
     idle = dict.fromkeys(each.task.task_queue for each in seen.unserved if not each.has_active_worker)
     found = [
         DebugFinding(Severity.WARNING, "no_active_pollers", f"No active worker polls the task queue {queue}.")

@@ -1,4 +1,4 @@
-"""Reading runs: describe, list, history."""
+"""Reading runs: descriptions, histories and results, with long polls."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ OPEN_ACTIVITIES_SHOWN = 25
 OPEN_ACTIVITIES_READ_MAX = 500
 
 
-class RunView(Struct, frozen=True):
-    """A run, its place among the runs of its workflow id, and its workflow task in flight."""
+class RunDescription(Struct, frozen=True):
+    """A run, its position among the runs of its workflow id, and its live workflow task."""
 
     run: Run
     run_count: int
     is_current: bool
     live: Task | None = None
     activities: Sequence[Activity] = ()
-    """Those that it waits for, the first ones of many."""
+    """The first of its open activities."""
 
     @property
     def status(self) -> str:
@@ -59,16 +59,16 @@ async def describe(
     run_id: str | None = None,
     host: RunHost = RunHost.WORKFLOW,
     chain: RunId | None = None,
-) -> RunView:
+) -> RunDescription:
     """The current run of a workflow id, or of one of its chains, or a named run."""
 
-    async def operation(tx: Tx) -> RunView:
+    async def operation(tx: Tx) -> RunDescription:
         instance, run = await _found(tx, namespace, workflow_id, run_id, host, chain)
         newest = (
             await tx.tasks.get(task_id(run.run_id, run.last_task)) if run.is_open and run.last_task else None
         )
         deciding = newest is not None and newest.kind is TaskKind.WORKFLOW and newest.is_live
-        return RunView(
+        return RunDescription(
             run,
             instance.run_count,
             run.run_id == instance.run_id,
@@ -80,16 +80,18 @@ async def describe(
 
 
 async def _open_activities(tx: Tx, run: Run) -> Sequence[Activity]:
-    """The first activities that an open run waits for. A run with very many is described without them."""
+    """The first open activities of a run; none if there are more than `OPEN_ACTIVITIES_READ_MAX`."""
     if not run.is_open or not 0 < run.open_activities <= OPEN_ACTIVITIES_READ_MAX:
         return ()
     return [*await tx.activities.open_of(run.run_id)][:OPEN_ACTIVITIES_SHOWN]
 
 
 class RunsPage(Struct, frozen=True):
+    """Some runs of a workflow id."""
+
     runs: Sequence[Run]
     run_count: int
-    """How many there have been, also those that are not kept any more."""
+    """How many runs the id has had, including deleted ones."""
 
 
 async def runs_of(
@@ -108,6 +110,8 @@ async def runs_of(
 
 
 class HistoryPage(Struct, frozen=True):
+    """Some events of a run."""
+
     run: Run
     events: Sequence[RecordedEvent]
     more: bool
@@ -123,7 +127,7 @@ async def history(
     wait_ms: int = 0,
     draining: asyncio.Event | None = None,
 ) -> HistoryPage:
-    """Events after a sequence; with a wait, held until there is one, the wait is over or the server leaves."""
+    """Events after a sequence number; with `wait_ms`, waits for the first one or the end of the run."""
 
     async def operation(tx: Tx) -> HistoryPage:
         run = await tx.runs.get(RunId(run_id))
@@ -135,18 +139,18 @@ async def history(
     if wait_ms <= 0:
         return await ctx.store.read(operation, long=True)
 
-    async def look() -> tuple[HistoryPage, bool]:
+    async def check() -> tuple[HistoryPage, bool]:
         found = await ctx.store.read(operation)
         return found, bool(found.events) or not found.run.is_open
 
-    found, _ = await wait_until(ctx, run_topic(run_id), look, wait_ms, draining or asyncio.Event())
+    found, _ = await wait_until(ctx, run_topic(run_id), check, wait_ms, draining or asyncio.Event())
     return found
 
 
 async def history_back(
     ctx: EngineContext, namespace: str, workflow_id: str, run_id: str, before: int | None, limit: int
 ) -> HistoryPage:
-    """Events before a sequence, or the last ones, the newest first."""
+    """Events before a sequence number, or the last ones, newest first."""
 
     async def operation(tx: Tx) -> HistoryPage:
         run = await tx.runs.get(RunId(run_id))
@@ -160,7 +164,7 @@ async def history_back(
 
 
 class RunResult(Struct, frozen=True):
-    """How a run ended, if it has."""
+    """A run, and the payload of its closing event if it failed."""
 
     run: Run
     failure: dict[str, Any] | None = None
@@ -176,29 +180,28 @@ async def result(
     host: RunHost = RunHost.WORKFLOW,
     chain: RunId | None = None,
 ) -> RunResult:
-    """How a workflow ended, or an activity that stands alone; with a wait, held until it has or the wait is over.
+    """The result of a workflow or standalone activity, waiting up to `wait_ms` for it to close.
 
-    Of several runs that continue each other the last counts, unless one is named. With `chain` the runs of other
-    starts under the same id do not count.
+    Follows continue-as-new to the last run unless `run_id` is given; `chain` excludes runs of other starts.
     """
 
     async def operation(tx: Tx) -> tuple[RunResult, bool]:
         _, run = await _found(tx, namespace, workflow_id, run_id, host, chain)
         if run.is_open or run.status is RunStatus.COMPLETED:
             return RunResult(run), not run.is_open
-        return RunResult(run, _told(await tx.histories.last_of_type(run.run_id, CLOSING))), True
+        return RunResult(run, _closing_payload(await tx.histories.last_of_type(run.run_id, CLOSING))), True
 
-    async def look() -> tuple[RunResult, bool]:
+    async def check() -> tuple[RunResult, bool]:
         return await ctx.store.read(operation)
 
-    found, _ = await wait_until(ctx, end_topic(namespace, workflow_id), look, wait_ms, draining)
+    found, _ = await wait_until(ctx, end_topic(namespace, workflow_id), check, wait_ms, draining)
     return found
 
 
 async def _found(
     tx: Tx, namespace: str, workflow_id: str, run_id: str | None, host: RunHost, chain: RunId | None = None
 ) -> tuple[Instance, Run]:
-    """The run that is named, the last one of a chain, or the last one of the workflow id."""
+    """The named run, the newest of a chain, or the newest of the workflow id."""
     if chain is not None:
         last = await newest_of_chain(tx, namespace, workflow_id, chain)
         if last is None:
@@ -216,7 +219,7 @@ async def _found(
 
 
 async def task_history(ctx: EngineContext, run_id: RunId, after: int, limit: int) -> HistoryPage:
-    """A further page for a worker that holds the run's workflow task: the history cannot grow meanwhile."""
+    """Another page for the worker that holds the run's workflow task; the history cannot grow meanwhile."""
 
     async def operation(tx: Tx) -> HistoryPage:
         run = await tx.runs.get(run_id)
@@ -228,6 +231,8 @@ async def task_history(ctx: EngineContext, run_id: RunId, after: int, limit: int
 
 
 class StandaloneView(Struct, frozen=True):
+    """A standalone activity and its host run."""
+
     run: Run
     activity: Activity
 
@@ -235,7 +240,7 @@ class StandaloneView(Struct, frozen=True):
 async def describe_activity(
     ctx: EngineContext, namespace: str, activity_id: str, run_id: str | None = None
 ) -> StandaloneView:
-    """A standalone activity: its newest run, or the named one where its id was used again."""
+    """A standalone activity: the newest with its id, or that of the named run."""
 
     async def operation(tx: Tx) -> StandaloneView:
         _, run = await _found(tx, namespace, activity_id, run_id, RunHost.ACTIVITY)
@@ -261,7 +266,7 @@ async def page_activities(
     return await ctx.store.read(operation, long=True)
 
 
-def _told(event: RecordedEvent | None) -> dict[str, Any] | None:
+def _closing_payload(event: RecordedEvent | None) -> dict[str, Any] | None:
     return None if event is None else {"event_type": event.type} | json_text.read(event.payload)
 
 

@@ -1,4 +1,4 @@
-"""Finding runs: pages and counts of those that a query, or a few plain filters, let through."""
+"""Searching runs: pages and counts of the runs that match a query or simple filters."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from penstock.ports.store import PageStart, Tx
 from penstock.ports.visibility import RunPage, RunSearch, RunTally
 
 LOOKS_MAX = 10_000
-"""So many runs are looked at for one page."""
+"""How many runs are scanned for one page."""
 COUNT_PORTION = 20_000
 COUNT_PORTIONS_MAX = 50
-"""So many portions are counted for one answer."""
+"""How many batches are counted for one answer."""
 
 
-class RunFilter(Struct, frozen=True):
-    """What a caller looks for in a namespace; all that is said must hold."""
+class RunCriteria(Struct, frozen=True):
+    """Search criteria in a namespace, combined with AND."""
 
     namespace: str
     query: Query | None = None
@@ -57,7 +57,7 @@ class RunFilter(Struct, frozen=True):
 
 
 def read_query(text: str) -> Query:
-    """What a query says, or a refusal that names the place of what is wrong."""
+    """Parse a query. Raises `InvalidInput` with the position of the error."""
     try:
         return parse(text)
     except QueryProblem as problem:
@@ -65,7 +65,7 @@ def read_query(text: str) -> Query:
 
 
 def read_query_or_text(text: str) -> Query | None:
-    """What a query says; None for a text that is none, and is looked for as it is."""
+    """Parse a query; None for text without operators, which is searched for literally."""
     try:
         return parse(text)
     except QueryProblem as problem:
@@ -74,15 +74,15 @@ def read_query_or_text(text: str) -> Query | None:
         return None
 
 
-async def page(ctx: EngineContext, wanted: RunFilter, after: PageStart | None, limit: int) -> RunPage:
+async def page(ctx: EngineContext, criteria: RunCriteria, after: PageStart | None, limit: int) -> RunPage:
     async def operation(tx: Tx) -> RunPage:
-        return await tx.visibility.page(await _search(tx, wanted), after, limit, LOOKS_MAX)
+        return await tx.visibility.page(await _search(tx, criteria), after, limit, LOOKS_MAX)
 
     return await ctx.store.read(operation, long=True)
 
 
 class RunCount(Struct, frozen=True):
-    """How many runs of each status there are; at least so many, when it was given up."""
+    """Runs by status; a lower bound if `complete` is False."""
 
     by_status: Mapping[str, int]
     complete: bool
@@ -92,12 +92,12 @@ class RunCount(Struct, frozen=True):
         return sum(self.by_status.values())
 
 
-async def count(ctx: EngineContext, wanted: RunFilter) -> RunCount:
-    """Count in portions, each on its own, so that nobody waits long for a reader."""
+async def count(ctx: EngineContext, criteria: RunCriteria) -> RunCount:
+    """Count in batches, each in its own read transaction, so that none is long."""
     total: Counter[str] = Counter()
     after: PageStart | None = None
     for _ in range(COUNT_PORTIONS_MAX):
-        tally = await _tally(ctx, wanted, after)
+        tally = await _tally(ctx, criteria, after)
         total.update(tally.by_status)
         if tally.after is None:
             return RunCount(total, complete=True)
@@ -105,16 +105,16 @@ async def count(ctx: EngineContext, wanted: RunFilter) -> RunCount:
     return RunCount(total, complete=False)
 
 
-async def _tally(ctx: EngineContext, wanted: RunFilter, after: PageStart | None) -> RunTally:
+async def _tally(ctx: EngineContext, criteria: RunCriteria, after: PageStart | None) -> RunTally:
     async def operation(tx: Tx) -> RunTally:
-        return await tx.visibility.tally(await _search(tx, wanted), after, COUNT_PORTION)
+        return await tx.visibility.tally(await _search(tx, criteria), after, COUNT_PORTION)
 
     return await ctx.store.read(operation, long=True)
 
 
-async def _search(tx: Tx, wanted: RunFilter) -> RunSearch:
-    types = await tx.visibility.types(wanted.namespace) if wanted.query is not None else {}
-    return RunSearch(wanted.namespace, wanted.filter(types, tx.now_ms))
+async def _search(tx: Tx, criteria: RunCriteria) -> RunSearch:
+    types = await tx.visibility.types(criteria.namespace) if criteria.query is not None else {}
+    return RunSearch(criteria.namespace, criteria.filter(types, tx.now_ms))
 
 
 def _invalid(problem: QueryProblem) -> InvalidInput:

@@ -1,4 +1,4 @@
-"""Search attributes of a namespace: registered with a type, which values must then have."""
+"""Search attributes of a namespace: registration, and checking values against the registered types."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ async def registered(ctx: EngineContext, namespace: str) -> Mapping[str, str]:
 
 
 async def check_values(tx: Tx, namespace: str, values: Mapping[str, Any], field: str) -> None:
-    """Refuse values that are not of the types that their attributes are registered with."""
+    """Raise `ValidationFailed` for values that do not match their registered types."""
     problems = check(values, await types(tx, namespace)) if values else {}
     if problems:
-        raise ValidationFailed({f"{field}.{name}": told for name, told in problems.items()})
+        raise ValidationFailed({f"{field}.{name}": problem for name, problem in problems.items()})
 
 
 async def check_start(tx: Tx, namespace: str, attributes: str) -> None:
-    """The same for the attributes of a start, which are JSON text."""
+    """Check the search attributes of a start, given as JSON text."""
     await check_values(
         tx, namespace, json.loads(attributes) if attributes != "{}" else {}, "search_attributes"
     )
@@ -44,7 +44,7 @@ async def register(ctx: EngineContext, namespace: str, name: str, type_: str) ->
     if is_reserved(name):
         raise Conflict(
             Reason.NAME_RESERVED,
-            f"{name!r} means something of its own in queries. Choose another name.",
+            f"{name!r} is reserved in queries. Choose another name.",
             name=name,
         )
 
@@ -59,9 +59,13 @@ async def register(ctx: EngineContext, namespace: str, name: str, type_: str) ->
 
 
 async def unregister(ctx: EngineContext, namespace: str, name: str) -> None:
-    """Forget a type. Values that runs have stay, and can be asked for as before."""
+    """Unregister an attribute. Values that runs have stay, and remain searchable."""
     if name in SYSTEM:
-        raise Conflict(Reason.SYSTEM_ATTRIBUTE, f"Every run has {name!r}; it stays.", name=name)
+        raise Conflict(
+            Reason.SYSTEM_ATTRIBUTE,
+            f"{name!r} is a system attribute of every run and cannot be removed.",
+            name=name,
+        )
 
     async def operation(tx: Tx) -> None:
         if name not in await types(tx, namespace):
@@ -87,7 +91,7 @@ def _limit_reached(limit: int) -> InvalidInput:
     errors = {"name": [f"would be one more than {limit}"]}
     return InvalidInput(
         Reason.SEARCH_ATTRIBUTE_LIMIT_REACHED,
-        f"A namespace has at most {limit} search attributes. Delete one that nobody asks for.",
+        f"A namespace has at most {limit} search attributes. Delete one that is no longer used.",
         limit=limit,
         errors=errors,
         validation_errors=errors,

@@ -1,4 +1,4 @@
-"""Task queues as an operator sees them: counts from the rows that dispatch decides on, pollers and leases."""
+"""Task queues as operators see them: backlog, limits, workers and leases, from the rows that dispatch uses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEYS_SHOWN = 20
 
 
 class KeyStatus(StrEnum):
-    """Whether a key's next task may go, and if not, what is in its way."""
+    """Whether a fairness key's next task may be dispatched, and if not, why."""
 
     READY = "ready"
     RATE_LIMITED = "rate_limited"
@@ -35,7 +35,7 @@ class KeyStatus(StrEnum):
     PAUSED = "paused"
 
 
-_STOPPED = {
+_KEY_STATUS = {
     KeyHoldReason.PAUSED: KeyStatus.PAUSED,
     KeyHoldReason.RATE: KeyStatus.RATE_LIMITED,
     KeyHoldReason.RUNNING: KeyStatus.AT_RUNNING_LIMIT,
@@ -43,18 +43,18 @@ _STOPPED = {
 
 
 class KeyView(Struct, frozen=True):
-    """A busy lane with what is known of its key."""
+    """The backlog of a lane and the state of its key."""
 
     part: LaneBacklog
     status: KeyStatus
     open_at_ms: int | None
-    """When a key that is out of tokens may go on."""
+    """When a rate-limited key may be served again."""
     running: int | None
-    """None where nobody counts."""
+    """The key's leases; None where they are not counted."""
 
 
 class QueueKindView(Struct, frozen=True):
-    """What waits in a queue's tasks of one kind: by level, and the keys with the most of it."""
+    """The backlog of one task kind: by level, and by the keys with the most tasks."""
 
     queue: Queue
     levels: Sequence[LevelBacklog]
@@ -65,31 +65,31 @@ class QueueKindView(Struct, frozen=True):
 
 
 class QueueView(Struct, frozen=True):
-    """One named queue: both kinds of tasks, and the workers registered for it."""
+    """A named task queue: both task kinds and the registered workers."""
 
     name: str
     now_ms: int
     queues: Mapping[TaskKind, Queue]
-    """Both kinds; one that nobody used yet, as it would be."""
+    """Both kinds; a kind that was never used has the row it would get."""
     stats: Mapping[TaskKind, QueueStats]
     workers: Sequence[WorkerRecord]
     leases: Sequence[Task] = ()
     runs: Mapping[str, Run] | None = None
     pending_queries: int = 0
     lines: Mapping[TaskKind, QueueKindView] = field(default_factory=dict)
-    """Looked at where one queue is described, not where all are listed."""
+    """Filled by `describe`, not by `list_queues`."""
     gates: Mapping[TaskKind, Sequence[Gate]] = field(default_factory=dict)
-    """Every limit of each kind's line as it stands."""
+    """Every limit of each kind and its current state."""
     totals: Mapping[TaskKind, tuple[int, int]] = field(default_factory=dict)
-    """What the namespace leases of each kind, and what it gave this minute."""
+    """The namespace's active leases and dispatches of this minute, by kind."""
     holders: Mapping[str, Sequence[Task]] = field(default_factory=dict)
-    """Who holds the leases that a scope counts; looked at where one queue is described."""
+    """The holders of each scope's leases. Filled by `describe`, not by `list_queues`."""
     waits: Mapping[TaskKind, Sequence[RouteWait]] = field(default_factory=dict)
-    """The types and builds whose ready tasks no worker can take now."""
+    """The task types and builds whose ready tasks no worker can take now."""
 
     @property
     def unserved(self) -> Sequence[RouteWait]:
-        """Of those, the ones that wait until a worker is started or changed."""
+        """The waits that end only when a worker is started or changed."""
         return [each for waits in self.waits.values() for each in waits if each.is_unserved]
 
 
@@ -98,24 +98,22 @@ async def list_queues(ctx: EngineContext, namespace: str) -> Sequence[QueueView]
 
     async def operation(tx: Tx) -> Sequence[QueueView]:
         workers = await tx.workers.list(namespace, None)
-        lines = await tx.queues.list(namespace)
-        names = sorted({worker.task_queue for worker in workers} | {line.name for line in lines})
+        queues = await tx.queues.list(namespace)
+        names = sorted({worker.task_queue for worker in workers} | {line.name for line in queues})
         totals = await _totals(tx, namespace)
         views = []
         for name in names:
-            used = {line.kind: line for line in lines if line.name == name}
+            used = {line.kind: line for line in queues if line.name == name}
             stats = {kind: await tx.queues.stats(line.queue_id, tx.now_ms) for kind, line in used.items()}
             pending = await tx.queries.count_pending(namespace, name, tx.now_ms)
             mine = [worker for worker in workers if worker.task_queue == name]
-            every_line = {kind: await policies.line(tx, namespace, name, kind) for kind in TaskKind}
-            gates_ = {
-                kind: await gates_of(tx, line, _oldest(stats, kind)) for kind, line in every_line.items()
-            }
+            by_kind = {kind: await policies.find_queue(tx, namespace, name, kind) for kind in TaskKind}
+            gates_ = {kind: await gates_of(tx, line, _oldest(stats, kind)) for kind, line in by_kind.items()}
             views.append(
                 QueueView(
                     name,
                     tx.now_ms,
-                    every_line,
+                    by_kind,
                     stats,
                     mine,
                     pending_queries=pending,
@@ -130,48 +128,48 @@ async def list_queues(ctx: EngineContext, namespace: str) -> Sequence[QueueView]
 
 
 async def describe(ctx: EngineContext, namespace: str, name: str) -> QueueView:
-    """One queue with its leases. A name that nobody used yet is an empty queue, not an error."""
+    """One queue with its leases. A name that was never used is an empty queue, not an error."""
 
     async def operation(tx: Tx) -> QueueView:
-        lines = await tx.queues.find(namespace, name)
-        stats = {line.kind: await tx.queues.stats(line.queue_id, tx.now_ms) for line in lines}
-        leases = [task for line in lines for task in await tx.tasks.leases_on(line.queue_id, LEASES_SHOWN)]
+        queues = await tx.queues.find(namespace, name)
+        stats = {line.kind: await tx.queues.stats(line.queue_id, tx.now_ms) for line in queues}
+        leases = [task for line in queues for task in await tx.tasks.leases_on(line.queue_id, LEASES_SHOWN)]
         oldest = [each.oldest for each in stats.values() if each.oldest is not None]
         ids = list(dict.fromkeys(task.run_id for task in (*leases, *oldest)))
         runs = {run.run_id: run for run in await tx.runs.get_many(ids) if run is not None}
         workers = await tx.workers.list(namespace, name)
         named = {str(key): run for key, run in runs.items()}
         pending = await tx.queries.count_pending(namespace, name, tx.now_ms)
-        every_line = {kind: await policies.line(tx, namespace, name, kind) for kind in TaskKind}
+        by_kind = {kind: await policies.find_queue(tx, namespace, name, kind) for kind in TaskKind}
         return QueueView(
             name,
             tx.now_ms,
-            every_line,
+            by_kind,
             stats,
             workers,
             leases,
             named,
             pending,
-            {kind: await _line(tx, line) for kind, line in every_line.items()},
-            {kind: await gates_of(tx, line, _oldest(stats, kind)) for kind, line in every_line.items()},
+            {kind: await _kind_view(tx, line) for kind, line in by_kind.items()},
+            {kind: await gates_of(tx, line, _oldest(stats, kind)) for kind, line in by_kind.items()},
             await _totals(tx, namespace),
-            await _holders(tx, namespace, [*every_line.values()]),
-            await _waits(ctx, tx, {line.kind: line for line in lines}, workers),
+            await _holders(tx, namespace, [*by_kind.values()]),
+            await _waits(ctx, tx, {line.kind: line for line in queues}, workers),
         )
 
     return await ctx.store.read(operation, long=True)
 
 
 async def _waits(
-    ctx: EngineContext, tx: Tx, lines: Mapping[TaskKind, Queue], workers: Sequence[WorkerRecord]
+    ctx: EngineContext, tx: Tx, queues: Mapping[TaskKind, Queue], workers: Sequence[WorkerRecord]
 ) -> Mapping[TaskKind, Sequence[RouteWait]]:
-    return {kind: await route_waits(ctx, tx, line, workers) for kind, line in lines.items()}
+    return {kind: await route_waits(ctx, tx, line, workers) for kind, line in queues.items()}
 
 
 async def gates_of(tx: Tx, queue: Queue, oldest: Task | None) -> Sequence[Gate]:
-    """Every limit of a line as it stands, by the function that dispatch asks. Nothing is locked.
+    """The state of every limit of a queue, computed by the function that dispatch uses, without locks.
 
-    Whether a budget of cost is open depends on who asks: here, the task that has waited longest.
+    Whether a cost budget is open depends on the task's cost: here, of the one that has waited longest.
     """
     names = [each.name for each in queue.limits.scopes]
     states = {state.name: state for state in await tx.scopes.find(names)} if names else {}
@@ -188,15 +186,15 @@ async def _totals(tx: Tx, namespace: str) -> Mapping[TaskKind, tuple[int, int]]:
     return {kind: await tx.queues.totals(namespace, kind, minute) for kind in TaskKind}
 
 
-async def _holders(tx: Tx, namespace: str, lines: Sequence[Queue]) -> Mapping[str, Sequence[Task]]:
-    """The first leases that each scope of some lines counts, wherever in the namespace they are."""
-    names = list(dict.fromkeys(each.name for line in lines for each in line.limits.scopes))
+async def _holders(tx: Tx, namespace: str, queues: Sequence[Queue]) -> Mapping[str, Sequence[Task]]:
+    """The first leases that each scope of some queues counts, across the namespace."""
+    names = list(dict.fromkeys(scope.name for queue in queues for scope in queue.limits.scopes))
     states = await tx.scopes.find(names) if names else ()
     others = await tx.queues.list(namespace) if states else ()
     return {state.name: await lease_holders.of_queues(tx, state, others, HOLDERS_SHOWN) for state in states}
 
 
-async def _line(tx: Tx, queue: Queue) -> QueueKindView:
+async def _kind_view(tx: Tx, queue: Queue) -> QueueKindView:
     backlog = await tx.queues.backlog(queue.queue_id, tx.now_ms, KEYS_SHOWN)
     keys = list(dict.fromkeys(part.lane.key for part in backlog.lanes))
     states = await tx.policies.key_states(queue.queue_id, keys) if keys else {}
@@ -209,13 +207,13 @@ async def _line(tx: Tx, queue: Queue) -> QueueKindView:
 
 
 def _reweighted(part: LaneBacklog, state: KeyState | None) -> LaneBacklog:
-    """The lane with the operator's weight as it is now; its row learns of it with the next claim."""
+    """The lane with the operator's current weight, which its row gets at the next claim."""
     override = None if state is None else state.weight_milli
     return replace(part, lane=replace(part.lane, override_milli=override))
 
 
 def _gained(level: int, before: Sequence[LaneBacklog], after: Sequence[LaneBacklog]) -> int:
-    """How much more weight the lanes of a level have."""
+    """The difference that weight overrides make to a level's total weight."""
     return sum(
         new.lane.effective_milli - old.lane.effective_milli
         for old, new in zip(before, after, strict=True)
@@ -228,5 +226,5 @@ def _key(queue: Queue, part: LaneBacklog, states: Mapping[str, KeyState], now_ms
     running = state.running if rules.counts_leases else None
     stop = key_hold(rules, state, part.lane.effective_milli, now_ms)
     if stop is not None:
-        return KeyView(part, _STOPPED[stop.reason], stop.open_at_ms, running)
+        return KeyView(part, _KEY_STATUS[stop.reason], stop.open_at_ms, running)
     return KeyView(part, KeyStatus.READY, None, running)

@@ -1,4 +1,4 @@
-"""The workers of a queue as they are when something is explained, and the ready tasks that none of them takes."""
+"""Which ready tasks no worker of their queue can take, and why."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from penstock.core.model import Queue, Task, TaskKind, TaskState, WorkerRecord
 from penstock.core.why.values import Constraint
 from penstock.core.why.workers import UNSERVED, QueueWorkers, RouteWait, worker_constraint
 from penstock.engine.context import EngineContext
-from penstock.engine.matching import slots
+from penstock.engine.matching.snapshot import worker_loads
 from penstock.ports.store import Tx
 
 ROUTES_SCANNED_MAX = 200
-"""Types and builds of one line whose ready tasks are compared with its workers."""
+"""How many types and builds of one queue are compared with its workers."""
 TASKS_COUNTED = 10_000
 
 
-async def queue_crew(
+async def load_workers(
     ctx: EngineContext,
     tx: Tx,
     namespace: str,
@@ -26,11 +26,11 @@ async def queue_crew(
     kind: TaskKind,
     workers: Sequence[WorkerRecord] | None = None,
 ) -> QueueWorkers:
-    """The workers of a queue; `workers` are those, where they have been read already."""
+    """The workers of a queue with their cohorts and running tasks; `workers` if they were read already."""
     if workers is None:
         workers = await tx.workers.list(namespace, queue)
     cohorts = await tx.cohorts.list(namespace, queue)
-    held = await slots.held(tx, workers, kind)
+    held = await worker_loads(tx, workers, kind)
     running = {worker_id: each.running for worker_id, each in held.items()}
     return QueueWorkers(workers, cohorts, running, tx.now_ms, ctx.settings.polls.worker_stale_after_ms)
 
@@ -38,11 +38,11 @@ async def queue_crew(
 async def route_waits(
     ctx: EngineContext, tx: Tx, queue: Queue, workers: Sequence[WorkerRecord]
 ) -> Sequence[RouteWait]:
-    """The types and builds of a line whose ready tasks no worker can take now, by the function that `why` asks."""
+    """The types and builds of a queue whose ready tasks no worker can take now, by the rules that `why` uses."""
     heads = await tx.queues.route_heads(queue.queue_id, ROUTES_SCANNED_MAX)
     if not heads:
         return ()
-    queue_workers = await queue_crew(ctx, tx, queue.namespace, queue.name, queue.kind, workers)
+    queue_workers = await load_workers(ctx, tx, queue.namespace, queue.name, queue.kind, workers)
     found: list[RouteWait] = []
     for head in heads:
         constraint = worker_constraint(queue_workers, head)
@@ -53,26 +53,26 @@ async def route_waits(
 
 
 class Unserved(Struct, frozen=True):
-    """A ready task that waits until a worker is started or changed."""
+    """A ready task that waits for a worker to be started or changed."""
 
     task: Task
     constraint: Constraint
     has_active_worker: bool
-    """Whether some worker of its queue is active, though it does not take this task."""
+    """Whether its queue has an active worker, which does not take this task."""
 
 
 async def unserved_tasks(ctx: EngineContext, tx: Tx, tasks: Sequence[Task]) -> Sequence[Unserved]:
-    """Of some tasks, the ready ones that no worker takes; one for each queue, type and build."""
-    crews: dict[tuple[str, TaskKind], QueueWorkers] = {}
+    """The ready tasks among `tasks` that no worker takes, one per queue, type and build."""
+    loaded: dict[tuple[str, TaskKind], QueueWorkers] = {}
     found: dict[tuple[object, ...], Unserved] = {}
     for task in tasks:
         route = (task.task_queue, task.kind, task.type, task.compatibility)
         if task.state is not TaskState.READY or route in found:
             continue
-        line = (task.task_queue, task.kind)
-        if line not in crews:
-            crews[line] = await queue_crew(ctx, tx, task.namespace, task.task_queue, task.kind)
-        queue_workers = crews[line]
+        route_queue = (task.task_queue, task.kind)
+        if route_queue not in loaded:
+            loaded[route_queue] = await load_workers(ctx, tx, task.namespace, task.task_queue, task.kind)
+        queue_workers = loaded[route_queue]
         constraint = worker_constraint(queue_workers, task)
         if constraint is not None and constraint.kind in UNSERVED:
             active = any(

@@ -1,4 +1,4 @@
-"""Runs whose code and history parted go on when a worker comes that has other code."""
+"""Retrying runs blocked by non-determinism when a worker with other code registers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from penstock.engine.runs.history_writer import requeue
 from penstock.ports.store import Tx
 
 AT_ONCE_MAX = 500
-"""More than these wait for the end of their back-off, which is a minute at most."""
+"""Runs beyond this wait for the end of their backoff, at most a minute."""
 
 
 async def unblock(ctx: EngineContext, worker: WorkerRecord) -> int:
-    """Let a worker that has just come try what others could not go on with; returns how many runs."""
+    """Make the blocked runs ready that a newly registered worker may be able to replay; returns how many."""
 
     async def find(tx: Tx) -> list[RunId]:
         return list(await tx.runs.blocked(worker.namespace, worker.task_queue, AT_ONCE_MAX))
 
     found = await ctx.store.read(find)
-    roused = await asyncio.gather(*(_unblock(ctx, worker, run_id) for run_id in found))
-    return sum(roused)
+    unblocked = await asyncio.gather(*(_unblock(ctx, worker, run_id) for run_id in found))
+    return sum(unblocked)
 
 
 async def _unblock(ctx: EngineContext, worker: WorkerRecord, run_id: RunId) -> bool:

@@ -1,4 +1,4 @@
-"""Build-id cohorts: drain, resume and promote, decided by the operator and effective at the next poll."""
+"""Build-id cohorts: drain, resume and promote, effective at the next poll."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.ports.store import Tx
 
 
 async def drain(ctx: EngineContext, namespace: str, task_queue: str, build_id: str | None) -> Cohort:
-    """Give the cohort nothing new: polls of its workers that wait are told. Repeated, it keeps the first moment."""
+    """Stop dispatching to the cohort and wake its open polls. Repeated, it keeps the first drain time."""
     return await _change(ctx, namespace, task_queue, build_id, DRAINING)
 
 
@@ -41,7 +41,7 @@ async def _change(
 
 
 async def promote(ctx: EngineContext, namespace: str, task_queue: str, build_id: str | None) -> Cohort:
-    """Pin new runs of the queue to this cohort; the one promoted before is rolled back."""
+    """Pin new runs of the queue to this cohort; the previously promoted one is rolled back."""
 
     async def operation(tx: Tx) -> Cohort:
         cohort = await _cohort(tx, namespace, task_queue, build_id)

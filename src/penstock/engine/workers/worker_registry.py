@@ -1,4 +1,4 @@
-"""Workers: registration, liveness, and leaving."""
+"""Worker registration, heartbeats and deregistration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.ports.store import Tx
 
 
 class Registration(Struct, frozen=True):
-    """What a worker says about itself."""
+    """A worker's registration request."""
 
     namespace: str
     worker_id: str | None
@@ -40,21 +40,23 @@ class Registration(Struct, frozen=True):
     process_metrics: Mapping[str, Any] | None = None
     heartbeat_interval_s: int | None = None
     activities_per_second_micro: int | None = None
-    """How many activities it wants its queue to hand out in a million seconds; None: no opinion."""
+    """The rate it reports for its queue, in activities per million seconds; None: none."""
     activities_burst_ms: int | None = None
 
 
 async def register(ctx: EngineContext, request: Registration) -> WorkerRecord:
-    """Make or renew a registration. Workflow code of an active worker may not change under its id."""
+    """Create or renew a registration. Raises `Conflict` if an active worker's workflow code would change."""
     worker = await _register(ctx, request)
-    await _convey(ctx, worker, request.activities_per_second_micro, request.activities_burst_ms)
+    await _report_rate(ctx, worker, request.activities_per_second_micro, request.activities_burst_ms)
     return worker
 
 
-async def _convey(ctx: EngineContext, worker: WorkerRecord, micro: int | None, burst_ms: int | None) -> None:
+async def _report_rate(
+    ctx: EngineContext, worker: WorkerRecord, micro: int | None, burst_ms: int | None
+) -> None:
     if micro is not None:
-        word = RateReport(micro, worker.worker_id, burst_ms)
-        await report_rate(ctx, worker.namespace, worker.task_queue, word)
+        report = RateReport(micro, worker.worker_id, burst_ms)
+        await report_rate(ctx, worker.namespace, worker.task_queue, report)
 
 
 async def _register(ctx: EngineContext, request: Registration) -> WorkerRecord:
@@ -96,16 +98,16 @@ async def _register(ctx: EngineContext, request: Registration) -> WorkerRecord:
 
 
 def _session_at_ms(before: WorkerRecord | None, request: Registration, now_ms: int) -> int:
-    """A process that registers again goes on; one that took the place of another begins with free slots."""
+    """The session start: unchanged if the same process registers again, else now, with all slots free."""
     process = _process(request.process_metrics)
     same = before is not None and process is not None and process == _process(before.process_metrics)
     return before.session_at_ms if before is not None and same else now_ms
 
 
 def _process(metrics: Mapping[str, Any] | None) -> tuple[Any, ...] | None:
-    """What tells one process from another, if it says all of it."""
-    said = tuple((metrics or {}).get(name) for name in ("host", "process_id", "process_started_at"))
-    return None if None in said else said
+    """The identity of a process, if the worker reports all parts of it."""
+    identity = tuple((metrics or {}).get(name) for name in ("host", "process_id", "process_started_at"))
+    return None if None in identity else identity
 
 
 def _status_now(ctx: EngineContext, worker: WorkerRecord, now_ms: int) -> WorkerStatus:
@@ -115,10 +117,10 @@ def _status_now(ctx: EngineContext, worker: WorkerRecord, now_ms: int) -> Worker
 def _merged_fingerprints(
     before: WorkerRecord | None, request: Registration, *, is_active: bool
 ) -> dict[str, str]:
-    """The definitions that the worker has from now on.
+    """The workflow definitions after the registration.
 
-    One that is active may not change them: the process that polls under its id would replay with other code. One that
-    drains, or is dead, may come back with new code.
+    An active worker may not change them: a process polling under its id would replay with other code. A draining or
+    dead worker may return with new code.
     """
     incoming = dict(request.fingerprints or {})
     if before is None:
@@ -155,9 +157,9 @@ async def heartbeat(
     activities_burst_ms: int | None = None,
     slots: tuple[int | None, int | None] = (None, None),
 ) -> WorkerRecord:
-    """Keep a worker alive; it may say something of its slots, its process, and how fast its queue may go.
+    """Record a heartbeat, and what it reports of slots, process metrics and the queue's rate; None: unchanged.
 
-    `slots` are those that it offers from now on for workflow and for activity tasks; None: as many as before.
+    `slots` are the worker's slots for workflow and for activity tasks.
     """
 
     async def operation(tx: Tx) -> WorkerRecord:
@@ -184,12 +186,12 @@ async def heartbeat(
         return worker
 
     worker = await ctx.store.transact(operation, key=f"worker:{namespace}:{worker_id}")
-    await _convey(ctx, worker, activities_per_second_micro, activities_burst_ms)
+    await _report_rate(ctx, worker, activities_per_second_micro, activities_burst_ms)
     return worker
 
 
 class DeregisterResult(Struct, frozen=True):
-    """A worker that is gone, and how much of its work waits for others again."""
+    """How many leased tasks of a deregistered worker were requeued."""
 
     worker_id: str
     workflow_tasks: int
@@ -197,10 +199,7 @@ class DeregisterResult(Struct, frozen=True):
 
 
 async def deregister(ctx: EngineContext, namespace: str, worker_id: str) -> DeregisterResult:
-    """Remove the registration and give its leased tasks back at once, instead of waiting for the leases to end.
-
-    What was reserved for it is for anybody: whoever waits is told to look.
-    """
+    """Remove a registration and requeue its leased tasks at once. Tasks sticky to it become available to all."""
 
     async def operation(tx: Tx) -> Sequence[TaskId]:
         worker = await tx.workers.get(namespace, worker_id)
@@ -238,13 +237,15 @@ async def describe(ctx: EngineContext, namespace: str, worker_id: str) -> Worker
     return await ctx.store.read(operation)
 
 
-class Fleet(Struct, frozen=True):
+class WorkerList(Struct, frozen=True):
+    """Workers as of `now_ms`."""
+
     workers: Sequence[WorkerRecord]
     now_ms: int
 
 
-async def list_workers(ctx: EngineContext, namespace: str, task_queue: str | None) -> Fleet:
-    async def operation(tx: Tx) -> Fleet:
-        return Fleet(await tx.workers.list(namespace, task_queue), tx.now_ms)
+async def list_workers(ctx: EngineContext, namespace: str, task_queue: str | None) -> WorkerList:
+    async def operation(tx: Tx) -> WorkerList:
+        return WorkerList(await tx.workers.list(namespace, task_queue), tx.now_ms)
 
     return await ctx.store.read(operation, long=True)

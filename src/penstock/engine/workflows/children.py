@@ -1,4 +1,4 @@
-"""Children of a run: starting them, and giving up what the code no longer waits for."""
+"""Child workflows: starting them; and cancelling the steps that the code no longer waits for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core.history import waits
 from penstock.core.history.command_effects import NewChild
 from penstock.core.history.events import EventType
 from penstock.core.history.payloads import activity_payload, child_payload, started
@@ -22,6 +21,7 @@ from penstock.core.model import (
     RunHost,
     RunId,
     Task,
+    TaskId,
     TaskState,
     TimerState,
 )
@@ -34,11 +34,10 @@ from penstock.ports.store import Tx
 
 
 async def start_children(tx: Tx, parent: Run, children: Sequence[NewChild]) -> tuple[Run, bool]:
-    """Record new children with their first events and tasks; True when one could not be started.
+    """Record new children with their first events and tasks; True if one could not be started.
 
-    A child that cannot start under its id fails at once, as an event of its parent that its code can catch: the id is
-    in use, or is not a workflow id. A child whose parent closes in the same workflow task is treated as its close
-    policy says.
+    A child whose workflow id is in use or invalid fails at once, as an event that the parent's code can catch. If the
+    parent closes in the same workflow task, the child's close policy is applied.
     """
     if not children:
         return parent, False
@@ -60,7 +59,7 @@ async def start_children(tx: Tx, parent: Run, children: Sequence[NewChild]) -> t
 
 
 class Begun(Struct, frozen=True):
-    """A child whose workflow id is its own now."""
+    """A child that has reserved its workflow id."""
 
     run: Run
     replaced: Run | None = None
@@ -68,9 +67,9 @@ class Begun(Struct, frozen=True):
 
 
 async def _begun(tx: Tx, children: Sequence[NewChild]) -> Sequence[Begun | None]:
-    """Take the ids of the children. None: the child is refused.
+    """Reserve the children's workflow ids. None for a child that is refused.
 
-    Of two children of one workflow task under one id, the second is refused.
+    Of two children with the same id in one workflow task, the second is refused.
     """
     fit = [new for new in children if new.problem is None]
     asked = [Instance(new.run.namespace, new.run.workflow_id, new.run.run_id, 1) for new in fit]
@@ -88,7 +87,7 @@ async def _begun(tx: Tx, children: Sequence[NewChild]) -> Sequence[Begun | None]
 
 
 async def _reusing(tx: Tx, new: NewChild) -> Begun | None:
-    """A child that reuses the id of a closed workflow, if its policy allows that."""
+    """Reserve the id of a closed workflow for a child, if its reuse policy allows that."""
     policy = IdPolicy(new.reuse, IdConflictPolicy.FAIL)
     instance = Instance(new.run.namespace, new.run.workflow_id, new.run.run_id, 1)
     for _ in range(workflow_ids.TRIES):
@@ -135,7 +134,7 @@ def _refused(new: NewChild) -> NewEvent:
 
 
 async def give_up(tx: Tx, run: Run, ranges: Sequence[range]) -> Run:
-    """End whatever runs at steps that the code gave up; their events are of no concern any more."""
+    """Cancel the activities, timers and children of steps that the code cancelled. Their events are dropped."""
     steps = steps_in(ranges)
     if not steps:
         return run
@@ -145,7 +144,7 @@ async def give_up(tx: Tx, run: Run, ranges: Sequence[range]) -> Run:
         tx.timers.save(replace(timer, state=TimerState.CANCELLED))
     children = [child for child in await tx.children.open_of(run.run_id) if child.step in steps]
     for child in children:
-        outbox.give_up(tx, run, child)
+        outbox.cancel_child(tx, run, child)
     return replace(
         run,
         open_timers=run.open_timers - len(timers),
@@ -160,19 +159,18 @@ def steps_in(ranges: Sequence[range]) -> set[int]:
 async def ask_to_stop(
     tx: Tx, run: Run, steps: Collection[int], never_begun: Sequence[Activity]
 ) -> tuple[Run, bool]:
-    """Ask activities to stop whose end the code waits for; True when one of them has ended by that.
+    """Request cancellation of activities whose end the code waits for; True if one was cancelled at once.
 
-    One that runs is told at its next heartbeat, and its report is recorded. One that waits, for a worker or for its
-    next attempt, ends as cancelled at once. Of one that has ended the code learns anyway.
+    A running activity learns at its next heartbeat, and its report is recorded. One that waits for a worker or for its
+    next attempt is cancelled at once, and so are those of `never_begun`.
     """
-    asked = [each for each in await tx.activities.open_of(run.run_id) if each.step in steps] if steps else []
-    live = {task.task_id: task for task in await tx.tasks.lock_live_of(run.run_id)} if asked else {}
+    asked, live = await _open_activities(tx, run, steps)
     running = [each for each in asked if _is_running(live.get(each.task_id))]
     waiting = [each for each in asked if each not in running]
     if running:
-        kept = waits.parse(run.waits)
+        kept = run.waits
         ending = tuple(dict.fromkeys((*kept.ending, *(each.step for each in running))))
-        run = replace(run, waits=waits.text(replace(kept, ending=ending)))
+        run = replace(run, waits=replace(kept, ending=ending))
     for activity in waiting:
         _cancelled(tx, activity, live.get(activity.task_id))
     events = [
@@ -181,6 +179,15 @@ async def ask_to_stop(
     ]
     run = replace(run, open_activities=run.open_activities - len(waiting))
     return append(tx, run, events) if events else run, bool(events)
+
+
+async def _open_activities(
+    tx: Tx, run: Run, steps: Collection[int]
+) -> tuple[list[Activity], dict[TaskId, Task]]:
+    """The open activities of some steps, and the run's live tasks, locked."""
+    found = [each for each in await tx.activities.open_of(run.run_id) if each.step in steps] if steps else []
+    live = await tx.tasks.lock_live_of(run.run_id) if found else ()
+    return found, {task.task_id: task for task in live}
 
 
 def _is_running(task: Task | None) -> bool:
@@ -201,9 +208,8 @@ def _cancelled(tx: Tx, activity: Activity, task: Task | None) -> None:
 
 
 async def _give_up_activities(tx: Tx, run: Run, steps: set[int]) -> Run:
-    """Cancel activities; their workers learn at the next heartbeat or report."""
-    given_up = [each for each in await tx.activities.open_of(run.run_id) if each.step in steps]
-    live = {task.task_id: task for task in await tx.tasks.lock_live_of(run.run_id)} if given_up else {}
-    for activity in given_up:
+    """Cancel activities at once; their workers learn at the next heartbeat or report."""
+    cancelled, live = await _open_activities(tx, run, steps)
+    for activity in cancelled:
         _cancelled(tx, activity, live.get(activity.task_id))
-    return replace(run, open_activities=run.open_activities - len(given_up))
+    return replace(run, open_activities=run.open_activities - len(cancelled))

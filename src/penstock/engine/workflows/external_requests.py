@@ -1,10 +1,10 @@
-"""What one run asks of another: a signal, or to end. The answer goes back as a letter."""
+"""Requests between runs (external signal, external cancel), delivered through the outbox; so is the answer."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from penstock.core.history import lineage, structural_limits
+from penstock.core.history import structural_limits
 from penstock.core.model import Blob, OutboxKind, OutboxMessage, Run, RunId
 from penstock.engine.context import EngineContext
 from penstock.engine.messaging import outbox
@@ -26,49 +26,51 @@ _KINDS = {
 }
 
 
-async def execute(ctx: EngineContext, letter: OutboxMessage) -> bool:
-    """Do what a letter asks, in a transaction of its receiver, which also posts the answer."""
+async def execute(ctx: EngineContext, message: OutboxMessage) -> bool:
+    """Apply a request in the receiver's transaction, which also deletes the message and sends the answer."""
 
     async def act(tx: Tx, receiver: Run) -> bool:
-        if await tx.outbox.lock(letter.message_id) is None:
+        if await tx.outbox.lock(message.message_id) is None:
             return False
-        tx.outbox.delete(letter.message_id)
+        tx.outbox.delete(message.message_id)
         refusal: tuple[str, str] | None = None
         try:
-            await _do(ctx, tx, receiver, letter)
+            await _apply(ctx, tx, receiver, message)
         except Unavailable:
             raise
         except PenstockError as error:
-            refusal = _told(error)
-        outbox.answer(tx, letter, refusal)
+            refusal = _failure_of(error)
+        outbox.send_answer(tx, message, refusal)
         return True
 
-    address = Address(letter.namespace, letter.workflow_id, RunId(letter.run_id) if letter.run_id else None)
+    address = Address(
+        message.namespace, message.workflow_id, RunId(message.run_id) if message.run_id else None
+    )
     try:
         return await on_run(ctx, address, act)
     except NotFound as error:
-        return await _turn_down(ctx, letter, error)
+        return await _refuse(ctx, message, error)
     except Conflict as error:
         if error.reason is not Reason.HISTORICAL_RUN_COMMAND_REJECTED:
             raise
-        return await _turn_down(ctx, letter, error)
+        return await _refuse(ctx, message, error)
 
 
-async def _do(ctx: EngineContext, tx: Tx, receiver: Run, letter: OutboxMessage) -> None:
-    """The effect on the receiver. Everything is checked before anything is recorded."""
+async def _apply(ctx: EngineContext, tx: Tx, receiver: Run, message: OutboxMessage) -> None:
+    """Signal or cancel the receiver. All checks precede the first write, so a refusal leaves no trace."""
     check_workflow(receiver)
     check_open(receiver)
-    asked = outbox.external_request_of(letter)
-    if asked.get("children_only") and lineage.of(receiver).parent_run_id != asked["sender_run_id"]:
+    request = outbox.external_request_of(message)
+    if request.get("children_only") and receiver.lineage.parent_run_id != request["sender_run_id"]:
         raise Conflict(
             Reason.RUN_NOT_ACTIVE,
-            f"The child has ended; {receiver.workflow_id!r} is the id of another workflow by now.",
+            f"The child has ended; the workflow id {receiver.workflow_id!r} now belongs to another workflow.",
         )
-    if letter.kind is OutboxKind.EXTERNAL_CANCEL:
-        reason = asked.get("reason") or f"requested by {asked['sender_workflow_id']}"
+    if message.kind is OutboxKind.EXTERNAL_CANCEL:
+        reason = request.get("reason") or f"requested by {request['sender_workflow_id']}"
         await end_open(ctx, tx, receiver, EndMode.CANCEL, reason)
         return
-    signal = _signal(letter, asked)
+    signal = _signal(message, request)
     check_contract(await contracts_of(ctx, tx, receiver), receiver, signal.request)
     await check_accepts_signals(tx, receiver)
     structural_limits.check_signal(receiver, ctx.bounds)
@@ -76,23 +78,23 @@ async def _do(ctx: EngineContext, tx: Tx, receiver: Run, letter: OutboxMessage) 
     tx.runs.save(await record_external_event(tx, receiver, [received(receiver, signal)]))
 
 
-def _signal(letter: OutboxMessage, asked: dict[str, Any]) -> Signal:
-    address = Address(letter.namespace, letter.workflow_id)
-    return Signal(address, str(asked["signal_name"]), Blob(asked["arguments"]))
+def _signal(message: OutboxMessage, request: dict[str, Any]) -> Signal:
+    address = Address(message.namespace, message.workflow_id)
+    return Signal(address, str(request["signal_name"]), Blob(request["arguments"]))
 
 
-def _told(error: PenstockError) -> tuple[str, str]:
+def _failure_of(error: PenstockError) -> tuple[str, str]:
     return _KINDS.get(error.reason, error.reason.value), error.message
 
 
-async def _turn_down(ctx: EngineContext, letter: OutboxMessage, error: PenstockError) -> bool:
-    """Answer a letter whose receiver is not there."""
+async def _refuse(ctx: EngineContext, message: OutboxMessage, error: PenstockError) -> bool:
+    """Answer a request whose receiver does not exist."""
 
     async def operation(tx: Tx) -> bool:
-        if await tx.outbox.lock(letter.message_id) is None:
+        if await tx.outbox.lock(message.message_id) is None:
             return False
-        tx.outbox.delete(letter.message_id)
-        outbox.answer(tx, letter, _told(error))
+        tx.outbox.delete(message.message_id)
+        outbox.send_answer(tx, message, _failure_of(error))
         return True
 
-    return await ctx.store.transact(operation, key=letter.message_id)
+    return await ctx.store.transact(operation, key=message.message_id)

@@ -1,4 +1,10 @@
-"""Delivering letters between runs."""
+"""Delivering outbox messages to the runs they are for: each takes effect once, in the receiver's transaction.
+
+This is the relay half of the transactional outbox: the sender records a message in its own transaction
+(`messaging.outbox`), the relay applies it and deletes it in one transaction of the receiver. A crash in between repeats
+the delivery, and the delete under the receiver's lock makes it exactly once. Sender and receiver are never locked
+together, so deliveries cannot deadlock.
+"""
 
 from __future__ import annotations
 
@@ -14,79 +20,79 @@ from penstock.engine.workflows.run_close import EndMode, end_open
 from penstock.errors import NotFound
 from penstock.ports.store import Tx
 
-_ERRANDS = (OutboxKind.EXTERNAL_SIGNAL, OutboxKind.EXTERNAL_CANCEL)
+_EXTERNAL_REQUESTS = (OutboxKind.EXTERNAL_SIGNAL, OutboxKind.EXTERNAL_CANCEL)
 _ENDS = {OutboxKind.CANCEL: EndMode.CANCEL, OutboxKind.TERMINATE: EndMode.TERMINATE}
 
 
 async def deliver(ctx: EngineContext, message_id: str) -> bool:
-    """Let a letter have its effect, once."""
+    """Apply an outbox message and delete it; False if another server has done so already."""
 
     async def operation(tx: Tx) -> OutboxMessage | None:
         return await tx.outbox.get(message_id)
 
-    letter = await ctx.store.read(operation)
-    if letter is None:
+    message = await ctx.store.read(operation)
+    if message is None:
         return False
-    if letter.kind in _ENDS:
-        return await _end(ctx, letter)
-    if letter.kind in _ERRANDS:
-        return await external_requests.execute(ctx, letter)
-    if letter.kind is OutboxKind.EXTERNAL_ANSWER:
-        return await _answer(ctx, letter)
-    return await _tell_parent(ctx, letter)
+    if message.kind in _ENDS:
+        return await _end_child(ctx, message)
+    if message.kind in _EXTERNAL_REQUESTS:
+        return await external_requests.execute(ctx, message)
+    if message.kind is OutboxKind.EXTERNAL_ANSWER:
+        return await _deliver_answer(ctx, message)
+    return await _notify_parent(ctx, message)
 
 
-async def _tell_parent(ctx: EngineContext, letter: OutboxMessage) -> bool:
+async def _notify_parent(ctx: EngineContext, message: OutboxMessage) -> bool:
     async def operation(tx: Tx) -> bool:
-        run = await tx.runs.lock(RunId(letter.run_id))
-        if await tx.outbox.get(letter.message_id) is None:
+        run = await tx.runs.lock(RunId(message.run_id))
+        if await tx.outbox.get(message.message_id) is None:
             return False
-        tx.outbox.delete(letter.message_id)
-        child = await tx.children.get(RunId(letter.run_id), outbox.step_of(letter))
+        tx.outbox.delete(message.message_id)
+        child = await tx.children.get(RunId(message.run_id), outbox.step_of(message))
         if run is None or not run.is_open or child is None or child.state is not ChildState.OPEN:
             return True
-        if letter.kind is OutboxKind.CHILD_ENDED:
+        if message.kind is OutboxKind.CHILD_ENDED:
             tx.children.save(replace(child, state=ChildState.CLOSED))
             run = replace(run, open_children=run.open_children - 1)
-        run = await record_external_event(tx, run, [outbox.news(child, letter)])
+        run = await record_external_event(tx, run, [outbox.child_event(child, message)])
         tx.runs.save(run)
         return True
 
-    return await ctx.store.transact(operation, key=letter.run_id)
+    return await ctx.store.transact(operation, key=message.run_id)
 
 
-async def _answer(ctx: EngineContext, letter: OutboxMessage) -> bool:
-    """Tell a run what became of what it asked of another."""
+async def _deliver_answer(ctx: EngineContext, message: OutboxMessage) -> bool:
+    """Record the answer to an external request in the history of the run that sent it."""
 
     async def operation(tx: Tx) -> bool:
-        run = await tx.runs.lock(RunId(letter.run_id))
-        if await tx.outbox.get(letter.message_id) is None:
+        run = await tx.runs.lock(RunId(message.run_id))
+        if await tx.outbox.get(message.message_id) is None:
             return False
-        tx.outbox.delete(letter.message_id)
+        tx.outbox.delete(message.message_id)
         if run is not None and run.is_open:
-            tx.runs.save(await record_external_event(tx, run, [outbox.answer_event(letter)]))
+            tx.runs.save(await record_external_event(tx, run, [outbox.answer_event(message)]))
         return True
 
-    return await ctx.store.transact(operation, key=letter.run_id)
+    return await ctx.store.transact(operation, key=message.run_id)
 
 
-async def _end(ctx: EngineContext, letter: OutboxMessage) -> bool:
+async def _end_child(ctx: EngineContext, message: OutboxMessage) -> bool:
     async def act(tx: Tx, run: Run) -> bool:
-        if await tx.outbox.get(letter.message_id) is None:
+        if await tx.outbox.get(message.message_id) is None:
             return False
-        tx.outbox.delete(letter.message_id)
-        if run.is_open and outbox.is_for(letter, run):
-            await end_open(ctx, tx, run, _ENDS[letter.kind], outbox.reason_of(letter))
+        tx.outbox.delete(message.message_id)
+        if run.is_open and outbox.is_for(message, run):
+            await end_open(ctx, tx, run, _ENDS[message.kind], outbox.reason_of(message))
         return True
 
     try:
-        return await on_run(ctx, Address(letter.namespace, letter.workflow_id), act)
+        return await on_run(ctx, Address(message.namespace, message.workflow_id), act)
     except NotFound:
-        return await _discard(ctx, letter.message_id)
+        return await _discard(ctx, message.message_id)
 
 
 async def _discard(ctx: EngineContext, message_id: str) -> bool:
-    """Throw away a letter whose receiver is no more."""
+    """Delete a message whose receiver no longer exists."""
 
     async def operation(tx: Tx) -> bool:
         tx.outbox.delete(message_id)

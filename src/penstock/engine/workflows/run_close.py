@@ -1,4 +1,4 @@
-"""Closing a run: what was open around it ends with it, and whoever waits for it is told."""
+"""Closing runs: cancel, terminate, timeouts; and ending everything that was open in a closed run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core import json_text
-from penstock.core.history import lineage, waits
+from penstock.core.history import lineage
 from penstock.core.history.command_effects import closed
 from penstock.core.history.events import EventType
 from penstock.core.history.lineage import Successor
 from penstock.core.history.payloads import activity_payload, timer_payload
 from penstock.core.messaging.messages import Cursor
 from penstock.core.model import (
+    NO_LINEAGE,
     ActivityStatus,
     Blob,
     NewEvent,
@@ -29,6 +30,7 @@ from penstock.core.model import (
 )
 from penstock.core.scheduling.leases import freed
 from penstock.core.timestamps import iso_or_none
+from penstock.core.waits import NO_WAITS
 from penstock.engine.context import EngineContext
 from penstock.engine.messaging import outbox
 from penstock.engine.runs.address import Address, check_open, on_run
@@ -37,7 +39,7 @@ from penstock.engine.runs.history_writer import (
     flush_buffered_events,
     record_external_event,
     requeue,
-    text,
+    to_json,
 )
 from penstock.engine.runs.idempotency import IdempotentRequest, retain, retained
 from penstock.engine.workflows.successors import begin, carry_over
@@ -45,19 +47,21 @@ from penstock.ports.store import Tx
 
 
 class EndMode(StrEnum):
-    """How somebody outside the workflow code ends a run."""
+    """How a caller ends a run."""
 
     CANCEL = "cancel"
     TERMINATE = "terminate"
 
 
 class EndEvents(Struct, frozen=True):
+    """The events and the status that an end mode records."""
+
     request: EventType
     event: EventType
     status: RunStatus
 
 
-_ENDINGS = {
+_END_EVENTS = {
     EndMode.CANCEL: EndEvents(EventType.CANCEL_REQUESTED, EventType.WORKFLOW_CANCELLED, RunStatus.CANCELLED),
     EndMode.TERMINATE: EndEvents(
         EventType.TERMINATE_REQUESTED, EventType.WORKFLOW_TERMINATED, RunStatus.TERMINATED
@@ -66,7 +70,7 @@ _ENDINGS = {
 
 
 class EndResult(Struct, frozen=True):
-    """What became of a request to end a run: it has closed, or its code was asked to end it."""
+    """The result of a request to end a run: it was closed, or its code was asked to cancel."""
 
     run: Run
     outcome: str
@@ -85,11 +89,11 @@ async def end_run(
     request_id: str | None = None,
     chain: RunId | None = None,
 ) -> EndResult:
-    """Close the current run at once; no workflow code runs. Running activities learn at their next report.
+    """Cancel or terminate a run.
 
-    The code of a concurrent run that is to be cancelled is asked to end it; so is that of a run that asked for it when
-    it was started, with its first workflow task. A request that is sent again under its id is answered as the first
-    time.
+    Concurrent code, and code whose start asked for it, receives a cancel request and closes the run itself. Otherwise
+    the run is closed at once without running code; running activities learn at their next report. A request repeated
+    under its id gets the receipt of the first.
     """
     request = IdempotentRequest(end.value, "", Blob(""), request_id)
     address = Address(namespace, workflow_id, run_id, chain)
@@ -110,20 +114,22 @@ async def end_run(
 
 
 async def end_open(ctx: EngineContext, tx: Tx, run: Run, end: EndMode, reason: str | None) -> Run:
-    """End an open run that is locked: at once, or by its code where that is to be asked."""
-    if end is EndMode.CANCEL and waits.delivers_cancel(run.waits):
+    """Close a locked, open run, or deliver the cancel request to its code."""
+    if end is EndMode.CANCEL and run.waits.receives_cancel:
         return await _request_cancel(tx, run, reason)
     return await close_now(ctx, tx, run, end, reason)
 
 
 async def _request_cancel(tx: Tx, run: Run, reason: str | None) -> Run:
-    """Ask the code of a run to end it, once. A first workflow task that is delayed does not wait any longer."""
-    waiting = waits.parse(run.waits)
+    """Deliver a cancel request to the run's code, once. A delayed first workflow task becomes ready."""
+    waiting = run.waits
     if waiting.cancelling:
         return run
-    run = replace(run, waits=waits.text(replace(waiting, cancelling=True)))
-    told = reason or f"{EndMode.CANCEL.value} requested"
-    run = await record_external_event(tx, run, [NewEvent(EventType.CANCEL_REQUESTED, {"reason": told})])
+    run = replace(run, waits=replace(waiting, cancelling=True))
+    reason_text = reason or f"{EndMode.CANCEL.value} requested"
+    run = await record_external_event(
+        tx, run, [NewEvent(EventType.CANCEL_REQUESTED, {"reason": reason_text})]
+    )
     live = await tx.tasks.lock_workflow_task(run.run_id)
     if live is not None and live.state is TaskState.DELAYED and not waiting.concurrent:
         requeue(tx, replace(live, state=TaskState.READY, available_at_ms=tx.now_ms), TaskState.DELAYED)
@@ -132,35 +138,39 @@ async def _request_cancel(tx: Tx, run: Run, reason: str | None) -> Run:
 
 
 async def close_cancelled(ctx: EngineContext, tx: Tx, run: Run) -> Run:
-    """Close a run that was asked to end, whose code turned out to be stepwise: such code cannot end it by itself."""
-    told = await _cancel_reason(tx, run)
+    """Close a run with a pending cancel request whose code turned out to be stepwise and cannot handle it."""
+    reason_text = await _cancel_reason(tx, run)
     run, _ = await flush_buffered_events(tx, run)
-    return await _close(ctx, tx, run, EndMode.CANCEL, told, [])
+    return await _close(ctx, tx, run, EndMode.CANCEL, reason_text, [])
 
 
 async def _cancel_reason(tx: Tx, run: Run) -> str:
-    """Why a run was asked to end: the request is in its history, or waits for the end of its workflow task."""
+    """The reason in the run's cancel request, from its history or its buffered events."""
     for event in await tx.histories.buffered(run.run_id) if run.buffered else ():
         if event.type == EventType.CANCEL_REQUESTED:
             return str(event.payload["reason"])
     asked = await tx.histories.last_of_type(run.run_id, [EventType.CANCEL_REQUESTED])
-    assert asked is not None, "a run that was asked to end has an event that says so"
+    assert asked is not None, "a cancelling run has a cancel request in its history"
     return str(json_text.read(asked.payload)["reason"])
 
 
 async def close_now(ctx: EngineContext, tx: Tx, run: Run, end: EndMode, reason: str | None) -> Run:
-    """Close an open run that is locked."""
-    told = reason or f"{end.value} requested"
+    """Close a locked, open run without running its code."""
+    reason_text = reason or f"{end.value} requested"
     run, _ = await flush_buffered_events(tx, run)
-    return await _close(ctx, tx, run, end, told, [NewEvent(_ENDINGS[end].request, {"reason": told})])
+    return await _close(
+        ctx, tx, run, end, reason_text, [NewEvent(_END_EVENTS[end].request, {"reason": reason_text})]
+    )
 
 
 async def _close(
-    ctx: EngineContext, tx: Tx, run: Run, end: EndMode, told: str, first: Sequence[NewEvent]
+    ctx: EngineContext, tx: Tx, run: Run, end: EndMode, reason_text: str, first: Sequence[NewEvent]
 ) -> Run:
-    ending = _ENDINGS[end]
+    ending = _END_EVENTS[end]
     around = await close_open_work(tx, run)
-    last = NewEvent(ending.event, {"reason": told, "message": told, "closed_reason": ending.status.value})
+    last = NewEvent(
+        ending.event, {"reason": reason_text, "message": reason_text, "closed_reason": ending.status.value}
+    )
     run = append_last(tx, run, [*first, *around, last])
     run = closed(run, ending.status, ending.status.value, tx.now_ms)
     run = await settle(ctx, tx, run, last)
@@ -200,9 +210,9 @@ async def expire_run(ctx: EngineContext, run_id: RunId) -> bool:
 
 
 async def close_open_work(tx: Tx, run: Run, *, but: TaskId | None = None) -> Sequence[NewEvent]:
-    """End every live task, open activity and open timer of a run; returns what its history may say of that.
+    """Cancel every live task, open activity and open timer of a run; returns the events for that.
 
-    `but` is its workflow task that has ended it: beside that only its open activities have tasks that live.
+    `but` is the workflow task that closes the run: besides it only open activities have live tasks.
     """
     events: list[NewEvent] = []
     for task in await tx.tasks.lock_live_of(run.run_id) if but is None or run.open_activities else ():
@@ -238,11 +248,10 @@ async def settle(
     given_up: Collection[int] = (),
     answered: Collection[str] = (),
 ) -> Run:
-    """Tell those who are concerned that a run has closed: its children, callers who wait for updates, its parent.
+    """Notify a closed run's children and parent, fail its open updates, or begin its successor.
 
-    A child whose policy allows another attempt is tried again; its parent hears of the end only. `cursors` say
-    how far the last workflow task has read the streams that a run which goes on will read further; `answered` are the
-    updates that it has answered.
+    A failed child whose retry policy allows it gets another attempt instead of notifying its parent. `cursors` are the
+    stream positions and `answered` the updates of the last workflow task; `given_up` are its cancelled steps.
     """
     await outbox.notify_children(tx, run, given_up)
     if successor is None and run.status is RunStatus.FAILED:
@@ -259,7 +268,7 @@ async def settle(
 
 
 def _next_attempt(ctx: EngineContext, run: Run, last: NewEvent, now_ms: int) -> Successor | None:
-    if run.lineage == "{}" or waits.parse(run.waits).cancelling:
+    if run.lineage == NO_LINEAGE or run.waits.cancelling:
         return None
     kinds = [last.payload.get(name) for name in ("exception_type", "exception_class")]
     hopeless = bool(last.payload.get("non_retryable"))
@@ -270,7 +279,7 @@ def _next_attempt(ctx: EngineContext, run: Run, last: NewEvent, now_ms: int) -> 
 async def _fail_updates(tx: Tx, run: Run, answered: Collection[str]) -> None:
     if not run.open_updates:
         return
-    outcome = text({"message": f"The run was {run.closed_reason} before the update was applied."})
+    outcome = to_json({"message": f"The run was {run.closed_reason} before the update was applied."})
     for update in await tx.updates.accepted_of(run.run_id):
         failed = replace(update, status=UpdateStatus.FAILED, outcome=outcome, closed_at_ms=tx.now_ms)
         if update.update_id not in answered:
@@ -278,6 +287,7 @@ async def _fail_updates(tx: Tx, run: Run, answered: Collection[str]) -> None:
 
 
 def with_nothing_open(run: Run) -> Run:
+    """Reset the counters and waits of a closed run."""
     return replace(
         run,
         open_activities=0,
@@ -287,6 +297,6 @@ def with_nothing_open(run: Run) -> Run:
         buffered=0,
         unseen_signals=0,
         owed=0,
-        waits="{}",
+        waits=NO_WAITS,
         blocked=None,
     )

@@ -1,7 +1,6 @@
-"""Repairing: what should run and does not is put in line again, for one run or for all that are found.
+"""Repair: requeueing work that should run and does not, for one run or for a namespace.
 
-Sweepers do this by themselves; an operator asks for it who does not want to wait for a rest to end, or whose
-database was changed by hand.
+Sweepers do this on their own. An operator requests it to skip a backoff, or after manual changes to the database.
 """
 
 from __future__ import annotations
@@ -29,21 +28,25 @@ log = structlog.get_logger("penstock.repair")
 
 
 class RepairOutcome(StrEnum):
+    """Whether a run's workflow task was made ready."""
+
     DISPATCHED = "repair_dispatched"
     NOT_NEEDED = "repair_not_needed"
 
 
 class RepairResult(Struct, frozen=True):
+    """A run and what its repair did."""
+
     run: Run
     outcome: RepairOutcome
 
 
 class Candidates(Struct, frozen=True):
-    """What could be repaired in a namespace; of each kind at most as many as were asked for."""
+    """What could be repaired in a namespace, up to the requested number of each kind."""
 
     now_ms: int
     tasks: Sequence[Task]
-    """Leases that have ended."""
+    """Tasks with expired leases."""
     runs: Sequence[Run]
     """Runs whose workflow task is missing."""
     more_tasks: bool = False
@@ -51,13 +54,15 @@ class Candidates(Struct, frozen=True):
 
 
 class RepairFailure(Struct, frozen=True):
+    """A task or run that could not be repaired."""
+
     id: str
     message: str
 
 
 @dataclass(slots=True)
-class RepairPass:
-    """What one pass found and did."""
+class RepairSummary:
+    """Counts and failures of one repair pass."""
 
     tasks_found: int = 0
     runs_found: int = 0
@@ -68,15 +73,12 @@ class RepairPass:
 
 
 async def repair(ctx: EngineContext, address: Address) -> RepairResult:
-    """Have the current run of a workflow decided as soon as a worker is free.
-
-    A workflow task that rests after a failure is ready at once; one that is missing is made.
-    """
+    """Make the workflow task of a run ready: end its backoff, reclaim an expired lease, or create a missing one."""
 
     async def act(tx: Tx, run: Run) -> RepairResult:
         check_workflow(run)
         check_open(run)
-        return await _mend(tx, run)
+        return await _requeue_task(tx, run)
 
     repaired = await on_run(ctx, address, act)
     if repaired.outcome is RepairOutcome.NOT_NEEDED and await _take_back(ctx, repaired.run):
@@ -102,9 +104,9 @@ async def repair_all(
     limit: int,
     run_ids: Sequence[str] = (),
     workflow_id: str | None = None,
-) -> RepairPass:
-    """Repair what is found in a namespace, or what is named; what fails does not keep the rest from it."""
-    done = RepairPass()
+) -> RepairSummary:
+    """Repair the candidates of a namespace, or the named runs. A failure does not stop the pass."""
+    done = RepairSummary()
     if run_ids or workflow_id is not None:
         chosen = await _chosen(ctx, namespace, run_ids, workflow_id)
     else:
@@ -122,7 +124,7 @@ async def repair_all(
 async def _chosen(
     ctx: EngineContext, namespace: str, run_ids: Sequence[str], workflow_id: str | None
 ) -> Sequence[RunId]:
-    """The named runs that are there and open; runs of other namespaces are not there."""
+    """The named runs that exist in the namespace and are open."""
 
     async def operation(tx: Tx) -> Sequence[RunId]:
         ids = [RunId(each) for each in dict.fromkeys(run_ids)]
@@ -154,12 +156,13 @@ async def _repair_run(ctx: EngineContext, run_id: RunId) -> bool:
         run = await tx.runs.lock(run_id)
         if run is None or not run.is_open:
             return False
-        return (await _mend(tx, run)).outcome is RepairOutcome.DISPATCHED
+        return (await _requeue_task(tx, run)).outcome is RepairOutcome.DISPATCHED
 
     return await ctx.store.transact(operation, key=run_id)
 
 
-async def _mend(tx: Tx, run: Run) -> RepairResult:
+async def _requeue_task(tx: Tx, run: Run) -> RepairResult:
+    """Create a missing workflow task, or end the backoff of a failed one."""
     live = await tx.tasks.lock_workflow_task(run.run_id)
     if live is None:
         if not is_stranded(run):
@@ -167,15 +170,15 @@ async def _mend(tx: Tx, run: Run) -> RepairResult:
         run = await schedule_next_task(tx, run, wakes=True)
         tx.runs.save(run)
         return RepairResult(run, RepairOutcome.DISPATCHED)
-    rests = live.state is TaskState.DELAYED and (run.task_failures or run.blocked is not None)
-    if not rests:
+    backs_off = live.state is TaskState.DELAYED and (run.task_failures or run.blocked is not None)
+    if not backs_off:
         return RepairResult(run, RepairOutcome.NOT_NEEDED)
     requeue(tx, replace(live, state=TaskState.READY, available_at_ms=tx.now_ms), TaskState.DELAYED)
     return RepairResult(run, RepairOutcome.DISPATCHED)
 
 
 async def _take_back(ctx: EngineContext, run: Run) -> bool:
-    """Whether the run's workflow task was leased beyond its end, and waits again now."""
+    """Reclaim the run's workflow task if its lease has expired; returns whether it was."""
 
     async def operation(tx: Tx) -> Sequence[Task]:
         return await tx.namespace_stats.live_tasks(run.run_id, 25)

@@ -1,4 +1,4 @@
-"""Starting: a workflow, or an activity that stands alone."""
+"""Starting workflows and standalone activities."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from penstock.core.history import waits
+from penstock.core import waits
 from penstock.core.history.command_effects import dispatched, expiring, schedule
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.history.events import EventType
@@ -55,20 +55,22 @@ from penstock.ports.gather import gather
 from penstock.ports.store import Transaction, Tx
 
 STANDALONE_TYPE = "penstock.activity"
-"""The workflow type under which a standalone activity's host run is kept."""
+"""The workflow type of a standalone activity's host run."""
 OUT_OF_REACH_MS = 60 * MINUTE_MS
-"""An activity that has expired before it is recorded is delayed this long: its timeout ends it before any poll."""
+"""Delay of an activity that expired before it was recorded, so that its timeout ends it before any poll."""
 TERMINATED_BY_START = "terminated by a start with id_conflict_policy terminate_existing"
 
 
 class DuplicatePolicy(StrEnum):
-    """The contract's policy for an id that is in use; it never reuses the id of a closed run."""
+    """The API contract's policy for an id in use. It never allows reuse of a closed run's id."""
 
     FAIL = "fail"
     USE_EXISTING = "use-existing"
 
 
 class StartOutcome(StrEnum):
+    """Whether a start began a run or returned an existing one."""
+
     STARTED_NEW = "started_new"
     RETURNED_EXISTING_ACTIVE = "returned_existing_active"
 
@@ -80,7 +82,7 @@ _CONFLICTS = {
 
 
 class Start(Struct, frozen=True):
-    """What a caller asks to be started."""
+    """A request to start a workflow or a standalone activity."""
 
     namespace: str
     workflow_type: str
@@ -99,13 +101,13 @@ class Start(Struct, frozen=True):
     build_id: str | None = None
     start_key: str | None = None
     delay_ms: int = 0
-    """Of a workflow: how long its code waits before it runs first."""
+    """Of a workflow: the delay of its first workflow task."""
     delivers_cancel: bool = False
     """Of a workflow: whether a cancel request before its first workflow task is delivered to its code."""
 
     @property
     def id_policy(self) -> IdPolicy:
-        """Both policies for a known id. A start with neither of our fields keeps to the contract: no reuse."""
+        """The reuse and conflict policies. A start with neither field follows the contract: no reuse."""
         conflict = self.id_conflict_policy or _CONFLICTS[self.duplicate_policy]
         if self.id_reuse_policy is None and self.id_conflict_policy is None:
             return replace(CONTRACT, conflict=conflict)
@@ -113,6 +115,8 @@ class Start(Struct, frozen=True):
 
 
 class StartResult(Struct, frozen=True):
+    """The started or returned run; `deduplicated` if an earlier start with the same key answered."""
+
     run: Run
     outcome: StartOutcome
     deduplicated: bool = False
@@ -121,10 +125,7 @@ class StartResult(Struct, frozen=True):
 
 
 async def start_workflow(ctx: EngineContext, request: Start, signal: Signal | None = None) -> StartResult:
-    """Record the run, its first event and its first workflow task in one transaction, with a signal if there is one.
-
-    What a known workflow id means is decided in the same transaction: `engine.workflow_ids`.
-    """
+    """Commit `workflow_start`."""
     start = workflow_start(ctx, request, signal)
     return await ctx.store.transact(start.operation, key=start.key)
 
@@ -132,7 +133,10 @@ async def start_workflow(ctx: EngineContext, request: Start, signal: Signal | No
 def workflow_start(
     ctx: EngineContext, request: Start, signal: Signal | None = None
 ) -> Transaction[StartResult]:
-    """The start of a workflow as an operation that the caller hands to the store, alone or with others."""
+    """Record a run, its first events, an optional signal and its first workflow task.
+
+    A workflow id that is taken is handled in the same transaction: see `runs.workflow_ids`.
+    """
     run_id = RunId(ctx.entropy.new_id())
     workflow_id = request.workflow_id or _made_id("wf", request, run_id)
 
@@ -161,18 +165,16 @@ def workflow_start(
 async def signal_with_start(
     ctx: EngineContext, request: Start, signal: Signal
 ) -> tuple[StartResult, SignalReceipt]:
-    """Start a workflow with a signal in its history, or send the signal to the open run that has its id.
+    """Start a workflow with a signal in its history, or send the signal to the open run with its id.
 
-    A start that is repeated with its key signals once, and a signal that was taken is acknowledged though its run
-    has ended since. If the open run ends before the signal is recorded there, the start is decided again.
+    A start repeated with its key signals once, and its signal is acknowledged even if the run has closed since. If the
+    open run closes before the signal is recorded, the start is decided again.
     """
     if signal.request_id is None and request.start_key is not None:
         signal = replace(signal, request_id=_signal_key(request.start_key))
     if request.id_policy.conflict is IdConflictPolicy.FAIL:
         request = replace(request, duplicate_policy=DuplicatePolicy.USE_EXISTING, id_conflict_policy=None)
-    tries = workflow_ids.TRIES
-    while True:
-        tries -= 1
+    for tries_left in reversed(range(workflow_ids.TRIES)):
         begun = await start_workflow(ctx, request, signal)
         if begun.outcome is StartOutcome.STARTED_NEW and not begun.deduplicated:
             return begun, SignalReceipt(begun.run, receipt_of(begun.run))
@@ -180,23 +182,24 @@ async def signal_with_start(
         try:
             return begun, await send(ctx, replace(signal, address=address))
         except Conflict as refusal:
-            again = not begun.deduplicated and request.id_policy.reuse is not IdReusePolicy.REJECT_DUPLICATE
-            if refusal.reason is not Reason.RUN_NOT_ACTIVE or not again or not tries:
+            if not tries_left or not _may_start_again(request, begun, refusal):
                 raise
+    raise AssertionError("the last try returns or raises")
+
+
+def _may_start_again(request: Start, begun: StartResult, refusal: Conflict) -> bool:
+    """Whether the open run closed before it got the signal, and its id may be reused."""
+    if refusal.reason is not Reason.RUN_NOT_ACTIVE or begun.deduplicated:
+        return False
+    return request.id_policy.reuse is not IdReusePolicy.REJECT_DUPLICATE
 
 
 def _signal_key(start_key: str) -> str:
     return f"start:{hashlib.sha256(start_key.encode()).hexdigest()}"
 
 
-async def start_activity(ctx: EngineContext, request: Start, command: ScheduleActivity) -> StartResult:
-    """Record a hidden host run whose only step is the activity. No workflow code is involved."""
-    start = activity_start(ctx, request, command)
-    return await ctx.store.transact(start.operation, key=start.key)
-
-
 def activity_start(ctx: EngineContext, request: Start, command: ScheduleActivity) -> Transaction[StartResult]:
-    """The start of a standalone activity as an operation that the caller hands to the store."""
+    """Record a standalone activity as the only step of a hidden host run. No workflow code is involved."""
     run_id = RunId(ctx.entropy.new_id())
     activity_id = request.workflow_id or _made_id("act", request, run_id)
 
@@ -210,10 +213,10 @@ def activity_start(ctx: EngineContext, request: Start, command: ScheduleActivity
         run = _new_run(request, RunHost.ACTIVITY, activity_id, run_id, request.build_id, started_at_ms)
         run = replace(run, run_number=taken.run_number)
         due_ms = tx.now_ms + command.delay_ms
-        asked = expiring(command, due_ms)
-        activity = schedule(run, asked, due_ms)
-        said = activity_payload(activity) | dispatched(activity, asked)
-        run = append(tx, run, [started(run), NewEvent(EventType.ACTIVITY_SCHEDULED, said)])
+        command_in_force = expiring(command, due_ms)
+        activity = schedule(run, command_in_force, due_ms)
+        payload = activity_payload(activity) | dispatched(activity, command_in_force)
+        run = append(tx, run, [started(run), NewEvent(EventType.ACTIVITY_SCHEDULED, payload)])
         ready_ms = first_available_ms(activity, tx.now_ms)
         await enqueue_activity_task(tx, run, activity, command.priority.over(run.priority), ready_ms)
         tx.runs.insert(run)
@@ -223,23 +226,23 @@ def activity_start(ctx: EngineContext, request: Start, command: ScheduleActivity
 
 
 def _made_id(prefix: str, request: Start, run_id: RunId) -> str:
-    """The id of a start that names none: the same for a start that is repeated with its key."""
+    """The id of a start without one; a start repeated with its key gets the same id."""
     if request.start_key is None:
         return f"{prefix}-{run_id}"
     return f"{prefix}-{hashlib.sha256(request.start_key.encode()).hexdigest()[:32]}"
 
 
 async def _pin(tx: Tx, request: Start) -> str | None:
-    """The build that the run belongs to: the one asked for, else the promoted cohort's, else none."""
+    """The build id that the run is pinned to: the requested one, else the promoted cohort's, else none."""
     return request.build_id or await pinned(tx, request.namespace, request.task_queue)
 
 
 class Taken(Struct, frozen=True):
-    """The id is the start's."""
+    """The id is reserved for this start."""
 
     run_number: int = 1
     replaced: Run | None = None
-    """The closed run that had the id before, locked."""
+    """The closed run that the id named before, locked."""
 
 
 async def _take_id(
@@ -250,36 +253,46 @@ async def _take_id(
     signal: Signal | None = None,
     host: RunHost = RunHost.WORKFLOW,
 ) -> Taken | StartResult:
-    """Take the id for a new run, or return the answer of a start that begins none. Raises `Conflict` if refused.
+    """Reserve the id for a new run, or return the result of a start that begins none. Raises `Conflict` if refused.
 
-    A workflow is never taken for a standalone activity, nor the other way round. Invariant `one-open-run`: a run is
-    replaced only under its lock, while it is the newest of its id, and is closed before the transaction ends.
+    A workflow and a standalone activity never replace each other. Invariant `one-open-run`: a run is replaced only
+    under its lock, while it is the newest of its id, and is closed before the transaction ends.
     """
     for _ in range(workflow_ids.TRIES):
         existing = await workflow_ids.newest(tx, instance)
         if existing is None:
             return Taken()
-        if existing.host is not host:
-            raise _in_use(existing, request)
-        answer = await _answered_before(tx, request, existing, signal)
-        if answer is not None:
-            return answer
-        decided = decide_start(existing, request.id_policy)
-        if decided is StartDecision.REFUSE:
-            raise _in_use(existing, request)
-        if decided is StartDecision.USE_EXISTING and (request.start_key is None or signal is not None):
-            return StartResult(existing, StartOutcome.RETURNED_EXISTING_ACTIVE)
+        decided = await _decide_unlocked(tx, request, existing, signal, host)
+        if isinstance(decided, StartResult):
+            return decided
         locked = await workflow_ids.lock_newest(tx, existing)
-        if locked is None or decide_start(locked.run, request.id_policy) is not decided:
-            continue
-        return await _decided(ctx, tx, request, locked, decided, instance.run_id)
+        if locked is not None and decide_start(locked.run, request.id_policy) is decided:
+            return await _decided(ctx, tx, request, locked, decided, instance.run_id)
     raise workflow_ids.busy(instance.workflow_id)
+
+
+async def _decide_unlocked(
+    tx: Tx, request: Start, existing: Run, signal: Signal | None, host: RunHost
+) -> StartDecision | StartResult:
+    """The result of a start that needs no lock, or the decision to be checked again under the lock.
+
+    Raises `Conflict` if the start is refused.
+    """
+    answer = await _answered_before(tx, request, existing, signal) if existing.host is host else None
+    if answer is not None:
+        return answer
+    decided = decide_start(existing, request.id_policy)
+    if existing.host is not host or decided is StartDecision.REFUSE:
+        raise _in_use(existing, request)
+    if decided is StartDecision.USE_EXISTING and (request.start_key is None or signal is not None):
+        return StartResult(existing, StartOutcome.RETURNED_EXISTING_ACTIVE)
+    return decided
 
 
 async def _answered_before(
     tx: Tx, request: Start, existing: Run, signal: Signal | None
 ) -> StartResult | None:
-    """The answer of the same start, if it was sent before: by its key, or by the request id of its signal."""
+    """The result of the same start sent before, found by its key or by the request id of its signal."""
     key, workflow_id = request.start_key, existing.workflow_id
     if key is not None and existing.start_key == key:
         return StartResult(existing, StartOutcome.STARTED_NEW, deduplicated=True)
@@ -298,12 +311,12 @@ async def _answered_before(
 async def _decided(
     ctx: EngineContext, tx: Tx, request: Start, locked: Replaced, decided: StartDecision, run_id: RunId
 ) -> Taken | StartResult:
-    """Carry out a verdict that was reached under the lock of the newest run."""
+    """Apply a decision made under the lock of the newest run."""
     existing = locked.run
     if decided is StartDecision.USE_EXISTING:
         again = await _answered_before(
             tx, request, existing, None
-        )  # by another server, before the lock was ours
+        )  # another server may have answered it before this one got the lock
         if again is not None:
             return again
         outcome = StartOutcome.RETURNED_EXISTING_ACTIVE
@@ -343,7 +356,7 @@ def _called(existing: Run) -> str:
 def _new_run(
     request: Start, host: RunHost, workflow_id: str, run_id: RunId, compatibility: str | None, now_ms: int
 ) -> Run:
-    """A run as it is when nothing of it is recorded; one that hosts an activity has that step already."""
+    """The initial state of a run. A host run already has its activity step."""
     hosts = int(host is RunHost.ACTIVITY)
     begins_at_ms = now_ms if hosts else now_ms + request.delay_ms
     execution_deadline = _after(begins_at_ms, request.execution_timeout_s)
@@ -379,9 +392,9 @@ def _new_run(
     )
 
 
-def _first_waits(request: Start, host: RunHost) -> str:
+def _first_waits(request: Start, host: RunHost) -> waits.Waits:
     if host is RunHost.ACTIVITY:
-        return "{}"
+        return waits.NO_WAITS
     return waits.NEW_RUN_DELIVERING_CANCEL if request.delivers_cancel else waits.NEW_RUN
 
 

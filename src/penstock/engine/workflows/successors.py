@@ -1,4 +1,4 @@
-"""The run that goes on where another ended: it continues as new, or is a child's next attempt."""
+"""Successor runs: continue-as-new, and the next attempt of a child workflow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core.history import lineage
 from penstock.core.history.events import EventType
 from penstock.core.history.lineage import Successor
 from penstock.core.history.payloads import started, update_accepted
@@ -19,23 +18,23 @@ from penstock.engine.runs.history_writer import (
     buffer_events,
     enqueue_workflow_task,
     is_concurrent,
-    text,
+    to_json,
 )
 from penstock.ports.store import Tx
 
 
 class CarriedOver(Struct, frozen=True):
-    """What a run hands on to its successor."""
+    """What a successor takes over from the run before it."""
 
     events: Sequence[NewEvent] = ()
-    """What stands at the beginning of its history."""
+    """Events at the beginning of its history, after the start."""
     signals: Sequence[NewEvent] = ()
-    """What its code is told once it has looked."""
+    """Signals that are buffered until its first workflow task ends."""
     updates: int = 0
 
 
 async def begin(tx: Tx, before: Run, successor: Successor, along: CarriedOver) -> Run:
-    """Record the successor, and let the workflow id name it. It takes along what the one before had not seen."""
+    """Record the successor with its first task, and point the workflow id at it."""
     run = successor.run
     if run.compatibility is None and run.task_queue != before.task_queue:
         run = replace(run, compatibility=await pinned(tx, run.namespace, run.task_queue))
@@ -50,7 +49,7 @@ async def begin(tx: Tx, before: Run, successor: Successor, along: CarriedOver) -
     run = await enqueue_workflow_task(tx, run, at_ms=successor.at_ms)
     tx.runs.insert(run)
     tx.runs.succeed(Instance(run.namespace, run.workflow_id, run.run_id, run.run_number))
-    if lineage.of(run).retried_from is not None:
+    if run.lineage.retried_from is not None:
         outbox.notify_parent_of_attempt(tx, run)
     return run
 
@@ -58,39 +57,49 @@ async def begin(tx: Tx, before: Run, successor: Successor, along: CarriedOver) -
 async def carry_over(
     tx: Tx, run: Run, successor: Run, cursors: Sequence[Cursor], answered: Collection[str] = ()
 ) -> CarriedOver:
-    """Signals and updates that came while the last workflow task was decided, and updates that are not applied.
+    """Buffered signals, accepted updates and stream positions, moved to the successor.
 
-    The code of a concurrent run may be in the middle of an update that it has heard: that one ends with the run, and is
-    not carried out twice.
+    `answered` are updates that the last workflow task has answered. An update that concurrent code has begun is failed
+    rather than moved: it must not be applied twice.
     """
-    waiting = await tx.histories.buffered(run.run_id) if run.buffered else ()
-    signals = [each for each in waiting if each.type == EventType.SIGNAL_RECEIVED and not is_delivery(each)]
-    accepted_ones = await tx.updates.accepted_of(run.run_id) if run.open_updates else ()
-    open_only = [update for update in accepted_ones if update.update_id not in answered]
-    updates = _unheard(run, open_only, waiting)
-    for update in open_only:
-        tx.updates.save(
-            replace(update, run_id=successor.run_id) if update in updates else _cut_short(update, tx.now_ms)
-        )
+    buffered = await tx.histories.buffered(run.run_id) if run.buffered else ()
+    signals = [each for each in buffered if each.type == EventType.SIGNAL_RECEIVED and not is_delivery(each)]
+    updates = await _move_updates(tx, run, successor, buffered, answered)
     of_streams = await messages.carried_over(tx, run, successor, cursors)
     accepted = [update_accepted(update) for update in updates]
     return CarriedOver([*of_streams, *accepted], signals, len(accepted))
 
 
-def _unheard(run: Run, updates: Sequence[Update], waiting: Sequence[NewEvent]) -> Sequence[Update]:
-    """Of the updates that are open, those that the next run carries out: the code has not begun with them."""
+async def _move_updates(
+    tx: Tx, run: Run, successor: Run, buffered: Sequence[NewEvent], answered: Collection[str]
+) -> Sequence[Update]:
+    """Move the open updates that the code has not begun, and fail the others; returns the moved ones."""
+    accepted = await tx.updates.accepted_of(run.run_id) if run.open_updates else ()
+    open_updates = [update for update in accepted if update.update_id not in answered]
+    moved = _not_begun(run, open_updates, buffered)
+    for update in open_updates:
+        tx.updates.save(
+            replace(update, run_id=successor.run_id)
+            if update in moved
+            else _fail_interrupted(update, tx.now_ms)
+        )
+    return moved
+
+
+def _not_begun(run: Run, updates: Sequence[Update], waiting: Sequence[NewEvent]) -> Sequence[Update]:
+    """The open updates whose handlers have not started."""
     if not is_concurrent(run):
         return updates
-    held_back = {each.payload["update_id"] for each in waiting if each.type == EventType.UPDATE_ACCEPTED}
-    return [update for update in updates if update.update_id in held_back]
+    buffered = {each.payload["update_id"] for each in waiting if each.type == EventType.UPDATE_ACCEPTED}
+    return [update for update in updates if update.update_id in buffered]
 
 
-def _cut_short(update: Update, now_ms: int) -> Update:
-    told = text({"message": "The run was succeeded by another before it had carried out the update."})
-    return replace(update, status=UpdateStatus.FAILED, outcome=told, closed_at_ms=now_ms)
+def _fail_interrupted(update: Update, now_ms: int) -> Update:
+    outcome = to_json({"message": "The run was succeeded by another before it had carried out the update."})
+    return replace(update, status=UpdateStatus.FAILED, outcome=outcome, closed_at_ms=now_ms)
 
 
 async def pinned(tx: Tx, namespace: str, task_queue: str) -> str | None:
-    """The build that new runs of a queue belong to: the promoted cohort's, if there is one."""
+    """The build id that new runs of a queue are pinned to: the promoted cohort's, if there is one."""
     promoted = await tx.cohorts.promoted(namespace, task_queue)
     return (promoted.build_id or None) if promoted else None

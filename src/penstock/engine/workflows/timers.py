@@ -1,4 +1,4 @@
-"""Timers: one that is due becomes an event of its run; one that nobody waits for is cancelled."""
+"""Timers: a due timer becomes an event of its run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.ports.store import Tx
 
 
 async def fire(ctx: EngineContext, timer_id: str) -> bool:
-    """Fire a timer once; one that was cancelled or has fired is left alone."""
+    """Fire a due, open timer; returns whether it was open and due."""
 
     async def operation(tx: Tx) -> bool:
         run = await tx.runs.lock(run_of(timer_id))
@@ -37,15 +37,16 @@ async def fire(ctx: EngineContext, timer_id: str) -> bool:
 
 
 def _events(timer: Timer, now_ms: int) -> Sequence[NewEvent]:
-    """What a history says of a timer that fires. That of a selected condition also says how the wait ended."""
-    said = timer_payload(timer) | {"fired_at": iso(now_ms)}
-    fired = NewEvent(EventType.TIMER_FIRED, said)
-    if said.get("timer_kind") != CONDITION_TIMEOUT or parallel_groups.PATH not in said:
+    """The events of a fired timer. The timer of a condition inside a selection also records the wait's timeout."""
+    payload = timer_payload(timer) | {"fired_at": iso(now_ms)}
+    fired = NewEvent(EventType.TIMER_FIRED, payload)
+    if payload.get("timer_kind") != CONDITION_TIMEOUT or parallel_groups.PATH not in payload:
         return [fired]
-    return [fired, NewEvent(EventType.CONDITION_WAIT_TIMED_OUT, said)]
+    return [fired, NewEvent(EventType.CONDITION_WAIT_TIMED_OUT, payload)]
 
 
 async def cancel(tx: Tx, timer_id: str) -> None:
+    """Cancel a timer if it is still open."""
     timer = await tx.timers.get(timer_id)
     if timer is not None and timer.state is TimerState.OPEN:
         tx.timers.save(replace(timer, state=TimerState.CANCELLED))

@@ -1,4 +1,16 @@
-"""What workers report on workflow tasks: complete, fail, heartbeat, and lost leases."""
+"""Worker reports on workflow tasks (complete, fail, heartbeat, hand back), and expired leases.
+
+A completion is all or nothing: under the locks of the run and the task, the core turns the commands into events
+(`decide.advance`), and the events, new tasks, timers, children, outbox messages and the end of the lease are committed
+together. Events that arrived while the task was leased are flushed after the worker's own (`history_writer`).
+
+A completion that would close the run while a signal is still buffered is rejected (`TaskOutcome.TURNED_BACK`): the
+signal is appended and the task is ready again, so that the code handles it first.
+
+A failed task is retried with backoff and the run stays open. If the code no longer matches the history
+(non-determinism), the run is marked as blocked with an account of the divergence; a worker that registers with other
+code retries it at once (`workers.blocked_runs`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +20,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core.history import divergence, waits
+from penstock.core.history import divergence
 from penstock.core.history.command_effects import CommandEffects
 from penstock.core.history.commands import Command, ContinueAsNew, OnUpdate, StartChild
 from penstock.core.history.decide import advance
@@ -43,14 +55,13 @@ from penstock.engine.runs.history_writer import (
     allow_signals,
     append,
     back_off,
+    count_unhandled_signal,
     enqueue_activity_task,
     flush_buffered_events,
     newest_task,
     requeue,
     reset_unhandled_signals,
     schedule_next_task,
-    text,
-    turned_back,
     with_cached_worker,
     without_cached_worker,
 )
@@ -63,59 +74,29 @@ from penstock.ports.store import Transaction, Tx
 
 HISTORY_PORTION = 1_000
 WAITING_FOR_HISTORY = "WorkflowTaskWaitingForHistory"
-"""The failure type by which an SDK says that replay gave no new command: an acknowledgement, not a failure."""
+"""The failure type with which an SDK reports that replay produced no new command: an acknowledgement, not a failure."""
 
 
 class TaskOutcome(StrEnum):
+    """What a workflow task report was recorded as."""
+
     COMPLETED = "completed"
     FAILED = "failed"
     WAITING_FOR_HISTORY = "waiting_for_history"
     TURNED_BACK = "turned_back"
-    """It would have ended the run over a signal that the code has not heard."""
+    """Rejected: the completion would have closed the run with an unhandled signal."""
     RUN_CANCELLED = "run_cancelled"
-    """The run was asked to end before its code, which turned out to be stepwise, began: it has closed instead."""
+    """Cancellation was requested before stepwise code ran first: the run was closed, nothing was recorded."""
 
 
 class WorkflowTaskReceipt(Struct, frozen=True):
-    """What a report brought about; the same report sent again gets the same receipt."""
+    """The result of a report; the same report sent again gets the same receipt."""
 
     task: Task
     run: Run
     outcome: str
     created: tuple[TaskId, ...] = ()
     repeated: bool = False
-
-
-async def complete(
-    ctx: EngineContext,
-    namespace: str,
-    task_id: TaskId,
-    report: Report,
-    commands: Sequence[Command],
-    cursors: Sequence[Cursor] = (),
-    *,
-    concurrent: bool = False,
-    cached: bool = False,
-    sticky_ms: int = 0,
-) -> WorkflowTaskReceipt:
-    """Apply the commands of a workflow task: all of their events and tasks, or none.
-
-    `cursors` say how far the code has read the streams of messages that it is sent. With `concurrent` the run is one
-    whose code has many steps open at once; with `cached` its worker keeps the code in memory, and
-    the run's next task waits up to `sticky_ms` for that worker.
-    """
-    done = completion_transaction(
-        ctx,
-        namespace,
-        task_id,
-        report,
-        commands,
-        cursors,
-        concurrent=concurrent,
-        cached=cached,
-        sticky_ms=sticky_ms,
-    )
-    return check_recorded(await ctx.store.transact(done.operation, key=done.key))
 
 
 def completion_transaction(
@@ -130,7 +111,11 @@ def completion_transaction(
     cached: bool = False,
     sticky_ms: int = 0,
 ) -> Transaction[WorkflowTaskReceipt]:
-    """The same as an operation that is yet to be carried out; its receipt has to be `check_recorded`."""
+    """Apply the commands of a workflow task: all of their effects, or none. Pass the receipt to `check_recorded`.
+
+    `cursors` are the code's read positions in its message streams. `concurrent` declares code that keeps many steps
+    open at once. With `cached` the worker keeps the run's state, and the next task is sticky to it for `sticky_ms`.
+    """
     ids = tuple(
         RunId(ctx.entropy.new_id()) for each in commands if isinstance(each, StartChild | ContinueAsNew)
     )
@@ -141,7 +126,7 @@ def completion_transaction(
             return before
         if is_overdue(run, tx.now_ms):
             raise run_timed_out(run)
-        if not concurrent and waits.parse(run.waits).cancelling:
+        if not concurrent and run.waits.cancelling:
             return WorkflowTaskReceipt(task, await close_cancelled(ctx, tx, run), TaskOutcome.RUN_CANCELLED)
         await check_upserts(tx, namespace, commands)
         own = task.update_id is not None and not concurrent
@@ -165,7 +150,7 @@ def completion_transaction(
         for each in step.updates:
             tx.updates.save(each)
         for asked in step.requests:
-            outbox.ask(tx, run, asked)
+            outbox.send_external_request(tx, run, asked)
         if step.attributes_changed:
             tx.runs.save_attributes(run)
         if run.is_open:
@@ -187,46 +172,47 @@ def completion_transaction(
 
 
 def check_recorded(receipt: WorkflowTaskReceipt) -> WorkflowTaskReceipt:
-    """The receipt, or the refusal of commands that would have ended a run before it heard a signal."""
+    """Return the receipt. Raises `LeaseLost` if the commands were not recorded (`TURNED_BACK`, `RUN_CANCELLED`)."""
     if receipt.outcome == TaskOutcome.TURNED_BACK:
         raise LeaseLost(
             Reason.TASK_NOT_LEASED,
-            "A signal came while the workflow was about to end. Nothing was recorded; the task is handed out again, "
-            "so that the code can hear it.",
+            "A signal arrived while the workflow was about to end. Nothing was recorded; the task is dispatched again "
+            "so that the code can handle the signal.",
             task_status=receipt.task.state.value,
         )
     if receipt.outcome == TaskOutcome.RUN_CANCELLED:
         raise LeaseLost(
             Reason.RUN_CLOSED,
-            "The run was cancelled before its code began. Nothing of this task was recorded.",
+            "The run was cancelled before its code ran. Nothing of this task was recorded.",
             **stop_details(receipt.task, receipt.run),
         )
     return receipt
 
 
 async def _answered_updates(tx: Tx, commands: Sequence[Command]) -> dict[str, Update]:
-    """The updates that the commands answer."""
+    """The updates that the commands accept, complete or reject."""
     named = dict.fromkeys(each.update_id for each in commands if isinstance(each, OnUpdate))
     found = [await tx.updates.get(update_id) for update_id in named]
     return {each.update_id: each for each in found if each is not None}
 
 
 async def _has_unhandled_signal(tx: Tx, run: Run, step: CommandEffects) -> bool:
-    """Whether a run would end though it was told something that its code has not heard.
+    """Whether the commands would close the run with an unhandled signal in the buffer.
 
-    It ends at last, anyway: when that was so often enough, nothing more is taken while its code looks. A run that goes
-    on in another takes signals along; a request to end is for its own code.
+    A successor takes buffered signals over, but not a cancel request: that is for the closing run's code.
     """
     if step.run.is_open or not run.buffered:
         return False
-    unheard = EventType.SIGNAL_RECEIVED if step.successor is None else EventType.CANCEL_REQUESTED
-    waiting = await tx.histories.buffered(run.run_id)
-    return any(event.type == unheard for event in waiting)
+    unhandled = EventType.SIGNAL_RECEIVED if step.successor is None else EventType.CANCEL_REQUESTED
+    buffered = await tx.histories.buffered(run.run_id)
+    return any(event.type == unhandled for event in buffered)
 
 
 async def _reject_unhandled_signal(tx: Tx, task: Task, run: Run) -> WorkflowTaskReceipt:
-    """Record what the code must hear before its run may end, and have it decide once more."""
-    run, _ = await flush_buffered_events(tx, allow_signals(without_cached_worker(turned_back(run))))
+    """Append the unhandled signal and make the task ready again."""
+    run, _ = await flush_buffered_events(
+        tx, allow_signals(without_cached_worker(count_unhandled_signal(run)))
+    )
     again = freed(task, TaskState.READY, available_at_ms=tx.now_ms, how=HANDED_BACK)
     requeue(tx, again, TaskState.LEASED)
     tx.runs.save(run)
@@ -236,8 +222,25 @@ async def _reject_unhandled_signal(tx: Tx, task: Task, run: Run) -> WorkflowTask
 async def _go_on(
     tx: Tx, run: Run, step: CommandEffects, cursors: Sequence[Cursor], *, after_update: bool
 ) -> tuple[Run, list[TaskId]]:
-    """Record what a run that stays open has started, and what it must look at next."""
-    created = [activity.task_id for activity in step.activities]
+    """Record what an open run has started and cancelled, and schedule its next task; returns the new task ids."""
+    created = await _start_steps(tx, run, step)
+    run, refused = await start_children(tx, run, step.children)
+    run = await give_up(tx, run, step.cancelled)
+    run, stopped = await ask_to_stop(tx, run, step.asked_to_end, step.never_begun)
+    cancelled_steps = steps_in(step.cancelled) if run.waits.concurrent else ()
+    run, wakes = await flush_buffered_events(tx, run, cancelled_steps)
+    run, delivered = await messages.after_task(tx, run, cursors)
+    last_task = run.last_task
+    run = await schedule_next_task(
+        tx, run, wakes=wakes or delivered or refused or stopped or step.wakes, after_update=after_update
+    )
+    if run.last_task != last_task:
+        created.append(newest_task(run))
+    return run, created
+
+
+async def _start_steps(tx: Tx, run: Run, step: CommandEffects) -> list[TaskId]:
+    """Enqueue new activities, record new timers and cancel ended ones; returns the activity task ids."""
     for activity, priority in zip(step.activities, step.priorities, strict=True):
         await enqueue_activity_task(tx, run, activity, priority, first_available_ms(activity, tx.now_ms))
     for timer in step.timers:
@@ -246,19 +249,7 @@ async def _go_on(
         tx.wake(DUE_TOPIC)
     for timer_id in step.ended_timers:
         await cancel_timer(tx, timer_id)
-    run, refused = await start_children(tx, run, step.children)
-    run = await give_up(tx, run, step.cancelled)
-    run, stopped = await ask_to_stop(tx, run, step.asked_to_end, step.never_begun)
-    gone = steps_in(step.cancelled) if waits.is_concurrent(run.waits) else ()
-    run, wakes = await flush_buffered_events(tx, run, gone)
-    run, told = await messages.after_task(tx, run, cursors)
-    last_task = run.last_task
-    run = await schedule_next_task(
-        tx, run, wakes=wakes or told or refused or stopped or step.wakes, after_update=after_update
-    )
-    if run.last_task != last_task:
-        created.append(newest_task(run))
-    return run, created
+    return [activity.task_id for activity in step.activities]
 
 
 async def fail(
@@ -270,11 +261,7 @@ async def fail(
     failure_type: str | None,
     stack: str | None = None,
 ) -> WorkflowTaskReceipt:
-    """A workflow task that could not be decided rests and is tried again; the run stays open.
-
-    A failure that only says "nothing new" ends the task quietly. One that says that the code no longer fits the
-    history marks the run as blocked, until a worker comes whose code does.
-    """
+    """Commit `failure_transaction`; for a divergence, first find the event at which code and history diverge."""
     parted = divergence.of(failure_type, message)
     diverging = None
     if parted is not None and await _is_held(ctx, namespace, task_id, report):
@@ -293,7 +280,10 @@ def failure_transaction(
     diverging: RecordedEvent | None = None,
     stack: str | None = None,
 ) -> Transaction[WorkflowTaskReceipt]:
-    """The same as an operation that is yet to be carried out, told of where code that does not fit parts."""
+    """Retry a workflow task with backoff after its code failed; the run stays open.
+
+    `WAITING_FOR_HISTORY` completes the task instead. A divergence (`diverging`: its first event) blocks the run.
+    """
     parted = divergence.of(failure_type, message)
 
     async def operation(tx: Tx) -> WorkflowTaskReceipt:
@@ -303,18 +293,18 @@ def failure_transaction(
         if failure_type == WAITING_FOR_HISTORY:
             return await _wait_for_history(tx, task, run, report)
         failures = run.task_failures + 1
-        told = join_error(f"{failure_type}: {message}" if failure_type else message, stack)
+        error = join_error(f"{failure_type}: {message}" if failure_type else message, stack)
         at_ms = tx.now_ms + workflow_task_backoff_ms(failures)
         blocked = None
         if parted is not None:
             worker = await tx.workers.get(namespace, report.owner)
-            blocked = text(divergence.account(parted, diverging, run, worker, tx.now_ms))
+            blocked = divergence.replay_block(parted, diverging, run, worker, tx.now_ms)
             at_ms = tx.now_ms + blocked_backoff_ms(failures)
         resting = replace(
             answered(task, report, TaskState.DELAYED, TaskOutcome.FAILED, at_ms),
-            last_error=told,
+            last_error=error,
         )
-        run = replace(without_cached_worker(run), task_failures=failures, task_error=told, blocked=blocked)
+        run = replace(without_cached_worker(run), task_failures=failures, task_error=error, blocked=blocked)
         run = await back_off(tx, run, resting)
         tx.runs.save(run)
         return WorkflowTaskReceipt(resting, run, TaskOutcome.FAILED)
@@ -323,7 +313,7 @@ def failure_transaction(
 
 
 async def _is_held(ctx: EngineContext, namespace: str, task_id: TaskId, report: Report) -> bool:
-    """Whether the reporter holds the lease, so that reading a history for it is not for nothing."""
+    """Whether the reporter holds the lease. Checked before a whole history is read for it."""
     try:
         await hold(ctx, namespace, task_id, report)
     except PenstockError:
@@ -332,6 +322,7 @@ async def _is_held(ctx: EngineContext, namespace: str, task_id: TaskId, report: 
 
 
 async def _wait_for_history(tx: Tx, task: Task, run: Run, report: Report) -> WorkflowTaskReceipt:
+    """Complete a task that produced no commands."""
     done = answered(task, report, TaskState.DONE, TaskOutcome.WAITING_FOR_HISTORY, task.available_at_ms)
     tx.tasks.save(done, TaskState.LEASED)
     run = replace(allow_signals(reset_unhandled_signals(run)), task_failures=0, task_error=None, blocked=None)
@@ -344,7 +335,7 @@ async def _wait_for_history(tx: Tx, task: Task, run: Run, report: Report) -> Wor
 
 
 async def _first_diverging(ctx: EngineContext, run_id: RunId, parted: Divergence) -> RecordedEvent | None:
-    """The event at which the history and the code part."""
+    """The first event at which the history and the code diverge."""
 
     async def operation(tx: Tx) -> RecordedEvent | None:
         after = 0
@@ -361,6 +352,8 @@ async def _first_diverging(ctx: EngineContext, run_id: RunId, parted: Divergence
 async def heartbeat(
     ctx: EngineContext, namespace: str, task_id: TaskId, report: Report
 ) -> WorkflowTaskReceipt:
+    """Renew the lease of a workflow task."""
+
     async def operation(tx: Tx) -> WorkflowTaskReceipt:
         task, run, _ = await _open(ctx, tx, namespace, task_id, report, may_repeat=False)
         renewed = renew(task, tx.now_ms, ctx.settings.leases.workflow_lease_ms)
@@ -373,18 +366,10 @@ async def heartbeat(
     return await ctx.store.transact(operation, key=run_of(task_id))
 
 
-async def hand_back(
-    ctx: EngineContext, namespace: str, task_id: TaskId, report: Report
-) -> WorkflowTaskReceipt:
-    """Give a task back that is not going to be decided here: it waits again at once."""
-    back = hand_back_transaction(ctx, namespace, task_id, report)
-    return await ctx.store.transact(back.operation, key=back.key)
-
-
 def hand_back_transaction(
     ctx: EngineContext, namespace: str, task_id: TaskId, report: Report
 ) -> Transaction[WorkflowTaskReceipt]:
-    """The same as an operation that is yet to be carried out."""
+    """Return a task that the worker will not decide: it is ready again at once."""
 
     async def operation(tx: Tx) -> WorkflowTaskReceipt:
         task, run, before = await _open(ctx, tx, namespace, task_id, report)
@@ -399,7 +384,7 @@ def hand_back_transaction(
 
 
 async def hold(ctx: EngineContext, namespace: str, task_id: TaskId, report: Report) -> WorkflowTaskReceipt:
-    """Check that the caller holds the lease (it wants more pages of the history)."""
+    """Check that the caller holds the lease, before it is given more pages of the history."""
 
     async def operation(tx: Tx) -> WorkflowTaskReceipt:
         task, run, _ = await _open(ctx, tx, namespace, task_id, report, may_repeat=False, lock=False)
@@ -409,7 +394,7 @@ async def hold(ctx: EngineContext, namespace: str, task_id: TaskId, report: Repo
 
 
 async def reclaim(ctx: EngineContext, task_id: TaskId, *, expired_only: bool = True) -> bool:
-    """Take back the lease of a workflow task that nobody renewed, or whose worker has left."""
+    """Take back the lease of a workflow task that expired, or (`expired_only` False) whose worker deregistered."""
 
     async def operation(tx: Tx) -> bool:
         run = await tx.runs.lock(run_of(task_id))
@@ -452,7 +437,7 @@ async def _open(
     may_repeat: bool = True,
     lock: bool = True,
 ) -> tuple[Task, Run, WorkflowTaskReceipt | None]:
-    """The task and its run if the reporter holds the live lease, or the receipt of the same report before."""
+    """The task and its run if the reporter holds the live lease, and the receipt if the report is repeated."""
     run_id: RunId = run_of(task_id)
     run = await (tx.runs.lock(run_id) if lock else tx.runs.get(run_id))
     task = await (tx.tasks.lock(task_id) if lock else tx.tasks.get(task_id))

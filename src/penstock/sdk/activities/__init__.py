@@ -1,1 +1,1 @@
-"""How activities run: what their functions are, what they know, and what becomes of them."""
+"""Activities: their definitions, their context, and how workers run them."""

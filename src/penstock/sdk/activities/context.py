@@ -1,4 +1,4 @@
-"""What a running activity is surrounded by."""
+"""The context of a running activity, available through `penstock.activity`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ActivityContext:
     cancelled: OneShotEvent = field(default_factory=OneShotEvent)
     worker_shutdown: OneShotEvent = field(default_factory=OneShotEvent)
     interruption: ThreadInterrupt | None = None
-    """None: runs in the event loop."""
+    """None for activities that run in the event loop."""
     cost: int | None = None
 
     def shield(self) -> AbstractContextManager[None]:
@@ -31,11 +31,11 @@ CURRENT: ContextVar[ActivityContext | None] = ContextVar("penstock_activity", de
 
 
 def current() -> ActivityContext:
-    """The activity in which this is called; a RuntimeError elsewhere."""
+    """Return the context of the activity that calls this. Raises `RuntimeError` outside of activities."""
     found = CURRENT.get()
     if found is None:
         raise RuntimeError(
-            "Not inside of an activity. A thread that an activity starts knows it only if it is started by "
+            "Not inside of an activity. A thread started by an activity has its context only if it is started by "
             "contextvars.copy_context().run; a test runs activities with ActivityEnvironment"
         )
     return found

@@ -1,4 +1,4 @@
-"""What `@activity.defn` says of how an activity is dispatched, where neither a file nor a call says otherwise."""
+"""Dispatch options from `@activity.defn`, used where neither the dispatch configuration nor the call sets them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.sdk.retry import RetryPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityDefaults:
-    """The options of the decorator; None: it says nothing of that."""
+    """The options of the decorator; None is not set."""
 
     start_to_close_timeout: timedelta | None = None
     schedule_to_close_timeout: timedelta | None = None
@@ -19,7 +19,7 @@ class ActivityDefaults:
     retry_policy: RetryPolicy | None = None
 
     def check(self, what: str) -> None:
-        """Refuse what no call could use."""
+        """Raise if an option has a value that no call could use."""
         for each in fields(self):
             value = getattr(self, each.name)
             if value is None:

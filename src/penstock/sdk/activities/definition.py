@@ -1,4 +1,4 @@
-"""What an activity is: a function with a name, found by what `@activity.defn` left on it."""
+"""Activity definitions: the name, parameters and options that `@activity.defn` attaches to a function."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 
 @dataclass(frozen=True, slots=True)
 class ActivityMark:
-    """What the decorator was told."""
+    """The arguments of the decorator."""
 
     name: str | None
     dynamic: bool
@@ -42,44 +42,51 @@ class ActivityMark:
 
 @dataclass(frozen=True, slots=True)
 class ActivityDefinition:
-    """A function that a worker runs for tasks of its name; a dynamic one runs for all names that nobody else has."""
+    """A function that a worker runs for tasks of its name.
+
+    A dynamic activity runs for all names without a definition.
+    """
 
     name: str | None
-    """None: dynamic."""
+    """None for a dynamic activity."""
     fn: Callable[..., Any]
     kind: Kind
     parameters: tuple[str, ...]
-    """Arguments travel by position: those that a call can only give by name come last, in the order of the function."""
+    """Arguments are sent by position. Keyword-only parameters come last, in the order of the signature."""
     required: int
-    """So many arguments must be given."""
+    """Minimum number of arguments."""
     arg_types: tuple[Any, ...]
-    """One for each parameter; None where the function says nothing."""
+    """One type per parameter; None where the function has no annotation."""
     ret_type: Any
     dynamic: bool = False
     auto_heartbeat: bool | timedelta | None = None
     unbound: bool = False
-    """A method without its object: enough to call it by, not to run it."""
+    """Whether this is a method without an instance: it can be called by name, but not run."""
     optional: tuple[Any, ...] = ()
-    """What the last parameters are if they are not given."""
+    """Defaults of the last parameters."""
     keywords: int = 0
-    """So many of the last parameters are given to the function by their names."""
+    """How many of the last parameters are passed to the function by keyword."""
     routing: RoutingKey | None = None
-    """What of the arguments decides where it goes."""
+    """How to compute the routing key from the arguments."""
     tags: frozenset[str] = frozenset()
     pack: str | None = None
     defaults: ActivityDefaults = NONE
 
     @classmethod
     def of(cls, fn: object) -> ActivityDefinition | None:
-        """The definition of a decorated function, method or callable object; None: it is not decorated."""
+        """Return the definition of a decorated function, method or callable object; None if it is not decorated."""
         found = _marked(fn)
         if found is None:
             return None
-        return _kept(fn, found[1]) if isinstance(fn, types.FunctionType | partial) else _definition(*found)
+        return (
+            _cached_definition(fn, found[1])
+            if isinstance(fn, types.FunctionType | partial)
+            else _definition(*found)
+        )
 
     @classmethod
     def must_be(cls, fn: object) -> ActivityDefinition:
-        """The definition, or a TypeError that says how to make it an activity."""
+        """Return the definition. Raises a `TypeError` that says how to make the function an activity."""
         found = cls.of(fn)
         if found is None:
             raise TypeError(_not_an_activity(fn))
@@ -87,23 +94,23 @@ class ActivityDefinition:
 
     @classmethod
     def to_run(cls, fn: object) -> ActivityDefinition:
-        """The definition of what a worker is given: it can be run."""
+        """Return the definition of an activity given to a worker. Raises `TypeError` if it cannot be run."""
         found = cls.must_be(fn)
         if found.unbound:
             owner = _qualname(found.fn).rpartition(".")[0] or "the class"
             raise TypeError(
-                f"{found.told} is a method without its object. Give the worker the method of an object: "
+                f"{found.label} is a method without its object. Give the worker the method of an object: "
                 f"activities=[{owner}(…).{getattr(found.fn, '__name__', 'method')}]"
             )
         return found
 
     @property
-    def told(self) -> str:
-        """How messages call it."""
+    def label(self) -> str:
+        """The activity's name as used in messages."""
         return "the dynamic activity" if self.name is None else f'activity "{self.name}"'
 
     def bound(self, given: Sequence[Any], fn: Callable[..., Any] | None = None) -> Callable[[], Any]:
-        """A call of the function, or of what stands in its place, with arguments as they travelled."""
+        """Return a call of the function, or of `fn` in its place, with decoded arguments."""
         called = fn or self.fn
         if not self.keywords:
             return partial(called, *given)
@@ -113,44 +120,45 @@ class ActivityDefinition:
         )
 
     def routing_key(self, given: Sequence[Any]) -> str | None:
-        """The routing key of a call with these arguments. Raises `RoutingKeyError`."""
+        """Return the routing key of a call with these arguments. Raises `RoutingKeyError`."""
         if self.routing is None:
             return None
         left_out = len(self.parameters) - len(given)
         values = [*given, *self.optional[len(self.optional) - left_out :]] if left_out else given
-        return key_of(self.routing, self.parameters, values, self.told)
+        return key_of(self.routing, self.parameters, values, self.label)
 
-    def misfit(self, count: int) -> str | None:
-        """Why the function cannot be called with so many arguments; None: it can."""
+    def arity_error(self, count: int) -> str | None:
+        """Return why the function cannot be called with this many arguments; None if it can."""
         if self.dynamic or self.required <= count <= len(self.parameters):
             return None
         least, most = self.required, len(self.parameters)
         wanted = str(most) if least == most else f"{least} to {most}"
         plural = "" if wanted == "1" else "s"
         names = f" ({', '.join(self.parameters)})" if self.parameters else ""
-        return f"{self.told} takes {wanted} argument{plural}{names} and was given {count}"
+        return f"{self.label} takes {wanted} argument{plural}{names}, not {count}"
 
 
-def mark(fn: Any, told: ActivityMark) -> None:
-    """Leave on a function what the decorator was told. Raises where it cannot be an activity."""
+def mark(fn: Any, given: ActivityMark) -> None:
+    """Attach the decorator's arguments to a function. Raises if it cannot be an activity."""
     if isinstance(fn, type):
         raise TypeError(
-            f"{fn.__name__} is a class. Decorate its methods with @activity.defn and give the worker those of an object"
+            f"{fn.__name__} is a class. Decorate its methods with @activity.defn and pass the worker those of an"
+            " instance"
         )
     target = fn.__func__ if isinstance(fn, staticmethod | classmethod) else fn
     if not callable(target):
         raise TypeError(f"@activity.defn decorates functions, not {type(target).__name__}")
-    name = _name(target, told)
+    name = _name(target, given)
     what = f'activity "{name}"' if name else "the dynamic activity"
-    _check_kind(target, told, what)
-    _check_parameters(target, told, what)
-    _check_dispatch(target, told, what)
+    _check_kind(target, given, what)
+    _check_parameters(target, given, what)
+    _check_dispatch(target, given, what)
     kept = replace(
-        told,
+        given,
         name=name,
-        auto_heartbeat=_checked_interval(told.auto_heartbeat, what),
-        tags=checked_tags(told.tags, what),
-        pack=None if told.pack is None else checked_word("pack", told.pack, what),
+        auto_heartbeat=_checked_interval(given.auto_heartbeat, what),
+        tags=checked_tags(given.tags, what),
+        pack=None if given.pack is None else checked_name("pack", given.pack, what),
     )
     try:
         setattr(target, MARK, kept)
@@ -160,27 +168,27 @@ def mark(fn: Any, told: ActivityMark) -> None:
         ) from None
 
 
-# What may be decorated
+# Decorating
 
 
-def _name(fn: Any, told: ActivityMark) -> str | None:
-    if told.dynamic:
-        if told.name is not None:
+def _name(fn: Any, given: ActivityMark) -> str | None:
+    if given.dynamic:
+        if given.name is not None:
             raise ValueError(
                 "A dynamic activity runs for every name and has none: leave name= or dynamic= out"
             )
         return None
-    if told.name is not None:
-        return _checked_name(told.name)
+    if given.name is not None:
+        return _checked_type_name(given.name)
     own = getattr(fn, "__name__", None)
     if own == "<lambda>":
-        raise ValueError("A lambda has no name: write a function with def, or say @activity.defn(name=…)")
+        raise ValueError("A lambda has no name: write a function with def, or use @activity.defn(name=…)")
     if own is None or own == "__call__":
-        raise ValueError(f"{_qualname(fn)} has no name of its own: say @activity.defn(name=…)")
+        raise ValueError(f"{_qualname(fn)} has no name of its own: use @activity.defn(name=…)")
     return str(own)
 
 
-def _checked_name(name: object) -> str:
+def _checked_type_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"The name of an activity is text, not {type(name).__name__}")
     if not name or len(name) > NAME_MAX or not name.isprintable():
@@ -188,25 +196,25 @@ def _checked_name(name: object) -> str:
     return name
 
 
-def _check_kind(fn: Any, told: ActivityMark, what: str) -> None:
-    if told.runs_in not in (None, "thread", "process"):
-        raise ValueError(f'{what}: runs_in is "thread" or "process", not {told.runs_in!r}')
+def _check_kind(fn: Any, given: ActivityMark, what: str) -> None:
+    if given.runs_in not in (None, "thread", "process"):
+        raise ValueError(f'{what}: runs_in is "thread" or "process", not {given.runs_in!r}')
     called = _called(fn)
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise TypeError(f"{what} is a generator. An activity returns one value: collect them in a list")
-    if told.runs_in is not None and inspect.iscoroutinefunction(called):
+    if given.runs_in is not None and inspect.iscoroutinefunction(called):
         raise TypeError(
-            f'{what} is async and runs in the event loop: write def, or leave runs_in="{told.runs_in}" out'
+            f'{what} is async and runs in the event loop: write def, or leave runs_in="{given.runs_in}" out'
         )
 
 
-def _check_parameters(fn: Any, told: ActivityMark, what: str) -> None:
+def _check_parameters(fn: Any, given: ActivityMark, what: str) -> None:
     for each in inspect.signature(fn).parameters.values():
         if each.kind is inspect.Parameter.VAR_POSITIONAL:
             raise TypeError(f"{what} takes *{each.name}. Name each parameter, or take one list")
         if each.kind not in (*_POSITIONAL, _KEYWORD_ONLY):
             raise TypeError(f"{what} takes **{each.name}. Name each parameter, or take one dict")
-    if told.dynamic:
+    if given.dynamic:
         _check_dynamic(fn, what)
 
 
@@ -238,14 +246,14 @@ def _checked_interval(auto: object, what: str) -> bool | timedelta | None:
 
 
 def checked_tags(tags: object, what: str) -> frozenset[str]:
-    """Tags as a set. One text is refused: its letters would be tags."""
+    """Return tags as a set. A single string is refused, because its characters would become tags."""
     if isinstance(tags, str) or not isinstance(tags, Iterable):
         raise TypeError(f'{what}: tags is a set of texts, such as {{"gpu"}}, not {type(tags).__name__}')
-    return frozenset(checked_word("a tag", each, what) for each in tags)
+    return frozenset(checked_name("a tag", each, what) for each in tags)
 
 
-def checked_word(kind: str, word: object, what: str) -> str:
-    """The name of a pack or a tag."""
+def checked_name(kind: str, word: object, what: str) -> str:
+    """Validate the name of a pack or a tag."""
     if not isinstance(word, str):
         raise TypeError(f"{what}: {kind} is text, not {type(word).__name__}")
     if not word or len(word) > NAME_MAX or not word.isprintable() or word != word.strip():
@@ -253,19 +261,17 @@ def checked_word(kind: str, word: object, what: str) -> str:
     return word
 
 
-def _check_dispatch(fn: Any, told: ActivityMark, what: str) -> None:
-    if told.dynamic and told.routing_key is not None:
-        raise ValueError(
-            f"{what} is called by the names of others: give routing_key=… at the call, not to the decorator"
-        )
+def _check_dispatch(fn: Any, given: ActivityMark, what: str) -> None:
+    if given.dynamic and given.routing_key is not None:
+        raise ValueError(f"{what} is dynamic: pass routing_key=… to the call, not to the decorator")
     names = [each.name for each in _parameters(fn)]
     if names[:1] == ["cls"] and "." in _qualname(fn):
         del names[0]
-    check_rule(told.routing_key, names, what)
-    told.defaults.check(what)
+    check_rule(given.routing_key, names, what)
+    given.defaults.check(what)
 
 
-# What was decorated
+# Reading a decorated function
 
 
 def _marked(fn: object) -> tuple[Any, ActivityMark] | None:
@@ -275,53 +281,53 @@ def _marked(fn: object) -> tuple[Any, ActivityMark] | None:
     return (fn, found) if isinstance(found, ActivityMark) else None
 
 
-def _kept(fn: types.FunctionType | partial[Any], told: ActivityMark) -> ActivityDefinition:
-    """Worked out once for each function: every call asks for it. A wrapper may have copied another's."""
+def _cached_definition(fn: types.FunctionType | partial[Any], given: ActivityMark) -> ActivityDefinition:
+    """Return the cached definition of a function, which every call needs. A wrapper may have copied that of another."""
     kept: tuple[ActivityMark | None, ActivityDefinition | None] = fn.__dict__.get(DEFINITION, (None, None))
     mark, known = kept
-    if known is None or known.fn is not fn or mark is not told:
-        known = _definition(fn, told)
-        fn.__dict__[DEFINITION] = (told, known)
+    if known is None or known.fn is not fn or mark is not given:
+        known = _definition(fn, given)
+        fn.__dict__[DEFINITION] = (given, known)
     return known
 
 
-def _definition(fn: Any, told: ActivityMark) -> ActivityDefinition:
+def _definition(fn: Any, given: ActivityMark) -> ActivityDefinition:
     parameters = _parameters(fn)
-    hints = _hints(fn, told.name)
+    hints = _hints(fn, given.name)
     return ActivityDefinition(
-        name=told.name,
+        name=given.name,
         fn=fn,
-        kind=_kind(fn, told),
+        kind=_kind(fn, given),
         parameters=tuple(each.name for each in parameters),
         required=_required(parameters),
         arg_types=tuple(hints.get(each.name) for each in parameters),
         ret_type=hints.get("return"),
-        dynamic=told.dynamic,
-        auto_heartbeat=told.auto_heartbeat,
+        dynamic=given.dynamic,
+        auto_heartbeat=given.auto_heartbeat,
         unbound=_is_unbound(fn),
         optional=tuple(each.default for each in parameters if each.default is not inspect.Parameter.empty),
         keywords=sum(each.kind is _KEYWORD_ONLY for each in parameters),
-        routing=told.routing_key,
-        tags=told.tags,
-        pack=told.pack,
-        defaults=told.defaults,
+        routing=given.routing_key,
+        tags=given.tags,
+        pack=given.pack,
+        defaults=given.defaults,
     )
 
 
 def _required(parameters: Sequence[inspect.Parameter]) -> int:
-    """How many must travel: all up to the last that has no default."""
+    """Return how many arguments must be sent: all up to the last one without a default."""
     last = [number for number, each in enumerate(parameters, 1) if each.default is inspect.Parameter.empty]
     return last[-1] if last else 0
 
 
-def _kind(fn: Any, told: ActivityMark) -> Kind:
+def _kind(fn: Any, given: ActivityMark) -> Kind:
     if inspect.iscoroutinefunction(_called(fn)):
         return "async"
-    return told.runs_in or "thread"
+    return given.runs_in or "thread"
 
 
 def _parameters(fn: Any) -> list[inspect.Parameter]:
-    """What callers give: without `self`, also where the object is still missing."""
+    """Return the parameters that callers pass: without `self`, even if there is no instance yet."""
     found = list(inspect.signature(fn).parameters.values())
     return found[1:] if _is_unbound(fn) else found
 
@@ -343,7 +349,7 @@ def _hints(fn: Any, name: str | None) -> dict[str, Any]:
 
 
 def _called(fn: Any) -> Any:
-    """The function behind a method, a partial or a callable object."""
+    """Return the function behind a method, a partial or a callable object."""
     while hasattr(fn, "func") and hasattr(fn, "keywords"):
         fn = fn.func
     if isinstance(fn, types.FunctionType | types.MethodType | types.BuiltinFunctionType):

@@ -1,4 +1,4 @@
-"""Activities in tests, without a worker: `ActivityEnvironment().run(charge, order)`."""
+"""Runs activities in tests without a worker: `ActivityEnvironment().run(charge, order)`."""
 
 from __future__ import annotations
 
@@ -38,17 +38,18 @@ DEFAULT_INFO = ActivityInfo(
 
 
 class ActivityEnvironment:
-    """What an activity is surrounded by, in the hands of a test.
+    """A context for activities that a test controls.
 
-    `info` is what it will know of itself; `on_heartbeat` is called with what it tells. `cancel` and `worker_shutdown`
-    reach what runs, and what is run later. A plain function runs in the thread that calls `run`.
+    `info` is the activity's information about itself; `on_heartbeat` is called with the details of each heartbeat.
+    `cancel` and `worker_shutdown` affect running activities and those run later. A sync function runs in the thread
+    that calls `run`.
     """
 
     def __init__(self, **info: Any) -> None:
         self.info = replace(DEFAULT_INFO, **info)
         self.on_heartbeat: Callable[..., None] = _ignore_heartbeat
         self.cost: int | None = None
-        """What the activity reported."""
+        """The cost that the activity reported."""
         self._cancelled, self._worker_shutdown = OneShotEvent(), OneShotEvent()
         self._reach: list[Callable[[], object]] = []
 
@@ -61,20 +62,26 @@ class ActivityEnvironment:
     def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run an activity; an async one is to be awaited."""
+        """Run an activity. If it is async, await the result.
+
+        Args:
+            fn: the activity, decorated or not.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+        """
         called = fn if inspect.isroutine(fn) else type(fn).__call__
         if inspect.iscoroutinefunction(called):
             return self._run_async(fn, args, kwargs)
         return contextvars.copy_context().run(self._run_sync, fn, args, kwargs)
 
     def cancel(self) -> None:
-        """Tell the activity to stop, as the answer to a heartbeat would. From any thread."""
+        """Cancel the activity, as the response to a heartbeat would. May be called from any thread."""
         self._cancelled.set()
         for each in tuple(self._reach):
             each()
 
     def worker_shutdown(self) -> None:
-        """Tell the activity that its worker stops."""
+        """Notify the activity that its worker shuts down."""
         self._worker_shutdown.set()
 
     def _context(self, interruption: ThreadInterrupt | None) -> ActivityContext:
@@ -129,4 +136,4 @@ class ActivityEnvironment:
 
 
 def _ignore_heartbeat(*details: Any) -> None:
-    """A test that does not ask for heartbeats hears none."""
+    """Discard heartbeats if the test does not ask for them."""

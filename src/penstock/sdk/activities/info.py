@@ -1,4 +1,4 @@
-"""What an activity may know of itself."""
+"""Information about a running activity."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.sdk.priority import Priority, priority_in
 
 @dataclass(frozen=True, slots=True)
 class WorkerIdentity:
-    """Where a worker works, and under which name."""
+    """Namespace, task queue and name of a worker."""
 
     namespace: str
     task_queue: str
@@ -25,7 +25,7 @@ class ActivityInfo:
     activity_id: str
     activity_type: str
     attempt: int
-    """1 the first time."""
+    """1 for the first attempt."""
     workflow_id: str | None
     workflow_run_id: str | None
     workflow_type: str | None
@@ -33,24 +33,24 @@ class ActivityInfo:
     namespace: str
     task_id: str
     task_token: str
-    """Names this attempt."""
+    """Identifies this attempt."""
     idempotency_key: str
-    """The same for all attempts of this activity, and for no other one."""
+    """The same for all attempts of this activity, and unique to it."""
     scheduled_time: datetime
     started_time: datetime
     heartbeat_timeout: timedelta | None = None
     start_to_close_timeout: timedelta | None = None
     schedule_to_close_timeout: timedelta | None = None
     heartbeat_details: Sequence[Any] = ()
-    """What the last heartbeat told that was heard of, also of an earlier attempt."""
+    """Details of the last recorded heartbeat, including those of earlier attempts."""
     is_local: bool = False
     priority: Priority = field(default_factory=Priority)
     deadline: datetime | None = None
-    """When the attempt is stopped, by the clock of this machine."""
+    """When the attempt is stopped, by the local clock."""
 
     @property
     def ids(self) -> dict[str, Any]:
-        """What log lines carry."""
+        """The fields added to log records."""
         return {
             "activity_id": self.activity_id,
             "activity_type": self.activity_type,
@@ -66,14 +66,16 @@ class ActivityInfo:
 def info_of(
     task: Mapping[str, Any], worker: WorkerIdentity, converter: DataConverter, now: datetime
 ) -> ActivityInfo:
-    """Read an activity task as it was polled. Durations are taken between times of the server, never across clocks."""
+    """Create the info of a polled task. Durations are differences of server times, never of two clocks."""
+    activity_id = str(task.get("activity_execution_id") or task["task_id"])
     started = _instant(task.get("started_at"))
     scheduled = _instant(task.get("scheduled_at"))
+    begun = started or now
     start_to_close = _timeout(task, "start_to_close", started)
     schedule_to_close = _timeout(task, "schedule_to_close", scheduled)
     waited = started - scheduled if started and scheduled else timedelta(0)
     return ActivityInfo(
-        activity_id=str(task.get("activity_execution_id") or task["task_id"]),
+        activity_id=activity_id,
         activity_type=str(task["activity_type"]),
         attempt=int(task.get("attempt_number") or 1),
         workflow_id=task.get("workflow_id"),
@@ -83,11 +85,9 @@ def info_of(
         namespace=worker.namespace,
         task_id=str(task["task_id"]),
         task_token=str(task.get("activity_attempt_id") or ""),
-        idempotency_key=str(
-            task.get("idempotency_key") or task.get("activity_execution_id") or task["task_id"]
-        ),
-        scheduled_time=scheduled or started or now,
-        started_time=started or now,
+        idempotency_key=str(task.get("idempotency_key") or activity_id),
+        scheduled_time=scheduled or begun,
+        started_time=begun,
         heartbeat_timeout=_timeout(task, "heartbeat", started),
         start_to_close_timeout=start_to_close,
         schedule_to_close_timeout=schedule_to_close,
@@ -98,17 +98,17 @@ def info_of(
 
 
 def last_heartbeat_details(task: Mapping[str, Any]) -> Any:
-    """The details of the last heartbeat as they were sent; None: there are none."""
+    """Return the encoded details of the last heartbeat; None if there are none."""
     return task.get("heartbeat_details")
 
 
 def _details(task: Mapping[str, Any], converter: DataConverter) -> list[Any]:
-    told = last_heartbeat_details(task)
-    if told is None:
+    details = last_heartbeat_details(task)
+    if details is None:
         return []
-    if isinstance(told, Mapping) and "blob" in told:
-        return converter.decode_arguments(told, what="the last heartbeat")
-    return [told]  # of a worker that sends plain JSON
+    if isinstance(details, Mapping) and "blob" in details:
+        return converter.decode_arguments(details, what="the last heartbeat")
+    return [details]  # from a worker that sends plain JSON
 
 
 def _timeout(task: Mapping[str, Any], name: str, begin: datetime | None) -> timedelta | None:

@@ -1,10 +1,10 @@
-"""What may stand around the run of an activity."""
+"""Interceptors around activities."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -14,7 +14,7 @@ class ExecuteActivityInput:
 
 
 class ActivityInboundInterceptor:
-    """Stands around activities. It runs in the event loop, whatever the activity runs in."""
+    """Base class of activity interceptors. They run in the event loop, wherever the activity runs."""
 
     def __init__(self, next: ActivityInboundInterceptor) -> None:  # noqa: A002 - the name that people know
         self.next = next
@@ -23,14 +23,8 @@ class ActivityInboundInterceptor:
         return await self.next.execute_activity(input)
 
 
-class ActivityInterceptor(Protocol):
-    """Of what a worker is given as an interceptor, the part that concerns activities."""
-
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor: ...  # noqa: A002
-
-
 class ActivityInvoker(ActivityInboundInterceptor):
-    """Runs the activity itself."""
+    """The innermost link: runs the activity itself."""
 
     def __init__(self, run: Callable[[ExecuteActivityInput], Any]) -> None:
         self._run = run
@@ -40,7 +34,7 @@ class ActivityInvoker(ActivityInboundInterceptor):
 
 
 def chain(interceptors: Sequence[Any], innermost: ActivityInvoker) -> ActivityInboundInterceptor:
-    """The first interceptor is the outermost. Those that do not concern activities are passed over."""
+    """Build the chain, first interceptor outermost. Interceptors without `intercept_activity` are skipped."""
     found: ActivityInboundInterceptor = innermost
     for each in reversed(interceptors):
         around = getattr(each, "intercept_activity", None)

@@ -1,4 +1,4 @@
-"""A fact that comes true once, for which coroutines and threads may wait."""
+"""An event that is set once, for which coroutines and threads can wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class OneShotEvent:
     def __init__(self) -> None:
         self._is_set = False
         self._event: threading.Event | None = None
-        """Made for the first thread that waits."""
+        """Created for the first thread that waits."""
         self._lock = threading.Lock()
         self._waiting: set[asyncio.Future[None]] = set()
 
@@ -25,11 +25,11 @@ class OneShotEvent:
                 self._event.set()
             waiting, self._waiting = self._waiting, set()
         for each in waiting:
-            with contextlib.suppress(RuntimeError):  # the loop of that waiter is closed
+            with contextlib.suppress(RuntimeError):  # the event loop of that waiter is closed
                 each.get_loop().call_soon_threadsafe(_wake, each)
 
     def wait_sync(self, timeout_s: float | None = None) -> bool:
-        """Block this thread; False: the time was over first."""
+        """Block this thread. Returns False on timeout."""
         with self._lock:
             if self._is_set:
                 return True

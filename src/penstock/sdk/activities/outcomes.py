@@ -1,4 +1,4 @@
-"""How an attempt ended, as it is reported: completed, failed, or dropped because nobody wants to know."""
+"""The outcome of an attempt: completed, failed, or dropped without a report."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _AROUND: Final = ("penstock.sdk.activities.", "concurrent.futures.", "asyncio.")
 
 Dropped = Literal["lease_lost", "lease_ended", "worker_shutdown"]
 LEASE_ENDED: Final = "lease_ended"
-"""Why a task was dropped whose code did not begin: its lease had ended by the worker's clock."""
+"""A task was dropped before its code started, because its lease had expired by the worker's clock."""
 WORKER_SHUTDOWN: Final = "worker_shutdown"
 WORKER_CRASHED: Final = "WORKER_CRASHED"
-"""The type of the failure of a task whose process died; retry policies may name it."""
+"""Failure type of a task whose process died. Retry policies may name it."""
 NOT_BEGUN: Final = "not_begun"
-"""The code of a failure of a process that died before it came to its task: the task is not to blame."""
+"""Failure code for a process that died before it started the task: the task is not to blame."""
 
 
 class RemoteFailure(ApplicationError):
-    """A failure that was told of in another process, as it will be reported."""
+    """A failure from another process, ready to be reported."""
 
     def __init__(self, failure: dict[str, Any], *, cancelled: bool) -> None:
         super().__init__(str(failure["message"]), type=failure.get("type"))
@@ -33,7 +33,7 @@ class RemoteFailure(ApplicationError):
 
 
 class ProcessDied(ApplicationError):
-    """The process ended before the function did, or before it began."""
+    """The process died before the function ended, or before it began."""
 
     def __init__(self, message: str, *, began: bool = True) -> None:
         super().__init__(message, type=WORKER_CRASHED)
@@ -41,11 +41,11 @@ class ProcessDied(ApplicationError):
 
 
 class ArgumentsMismatch(ApplicationError):
-    """The function cannot be called with what was sent."""
+    """The function cannot be called with the arguments of the task."""
 
 
 class UnencodableResult(ApplicationError):
-    """What the function returned cannot be sent."""
+    """The result of the function cannot be encoded."""
 
 
 def completed(result: Envelope, cost: int | None) -> Outcome:
@@ -61,12 +61,12 @@ def dropped(reason: Dropped) -> Outcome:
 
 
 def failure_body(error: BaseException, converter: DataConverter) -> dict[str, Any]:
-    """A failure as the server takes it."""
+    """Return a failure as the server accepts it."""
     if isinstance(error, RemoteFailure):
         return dict(error.failure)
     if isinstance(error, SystemExit):
         error = ApplicationError(f"The activity called sys.exit({error.code!r})", type="SystemExit")
-    failure = failure_of(error.with_traceback(_of_the_activity(error.__traceback__)), converter)
+    failure = failure_of(error.with_traceback(_user_frames(error.__traceback__)), converter)
     if isinstance(error, ProcessDied) and not error.began:
         failure |= {"code": NOT_BEGUN}
     if isinstance(error, ArgumentsMismatch):
@@ -76,8 +76,8 @@ def failure_body(error: BaseException, converter: DataConverter) -> dict[str, An
     return failure
 
 
-def _of_the_activity(whole: TracebackType | None) -> TracebackType | None:
-    """A traceback without what stands around every activity."""
+def _user_frames(whole: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of the SDK."""
     at = whole
     while at is not None and at.tb_frame.f_globals.get("__name__", "").startswith(_AROUND):
         at = at.tb_next
@@ -91,7 +91,7 @@ def cancelled(error: BaseException, converter: DataConverter) -> dict[str, Any]:
 def timed_out(definition: ActivityDefinition, kind: str, seconds: float) -> dict[str, Any]:
     clock = f"{kind.replace('_', ' ')} timeout"
     return {
-        "message": f"{capital(definition.told)} was stopped: it exceeded its {clock} of {seconds:g} s",
+        "message": f"{capitalized(definition.label)} was stopped: it exceeded its {clock} of {seconds:g} s",
         "type": "TimeoutError",
         "kind": "timeout",
         "timeout_type": kind,
@@ -100,31 +100,31 @@ def timed_out(definition: ActivityDefinition, kind: str, seconds: float) -> dict
 
 
 def decoded_arguments(definition: ActivityDefinition, payload: Any, converter: DataConverter) -> list[Any]:
-    """The arguments of a task, as the function wants them."""
+    """Decode the arguments of a task into the parameter types of the function."""
     hints = () if definition.dynamic else definition.arg_types
     try:
-        values = converter.decode_arguments(payload, hints, what=definition.told)
+        values = converter.decode_arguments(payload, hints, what=definition.label)
     except ConversionError as error:
         raise ArgumentsMismatch(str(error), type=type(error).__name__, non_retryable=True) from error
-    misfit = definition.misfit(len(values))
-    if misfit is not None:
-        raise ArgumentsMismatch(capital(misfit), type="TypeError", non_retryable=True)
+    arity_error = definition.arity_error(len(values))
+    if arity_error is not None:
+        raise ArgumentsMismatch(capitalized(arity_error), type="TypeError", non_retryable=True)
     return values
 
 
 def encoded_result(definition: ActivityDefinition, value: Any, converter: DataConverter) -> Envelope:
-    what = f"the result of {definition.told}"
+    what = f"the result of {definition.label}"
     try:
         return converter.encode(value, what)
     except ConversionError as error:
         raise UnencodableResult(str(error), type=type(error).__name__, non_retryable=True) from error
     except Exception as error:
         raise UnencodableResult(
-            f"{capital(what)} cannot be encoded: {error}", type="ConversionError", non_retryable=True
+            f"{capitalized(what)} cannot be encoded: {error}", type="ConversionError", non_retryable=True
         ) from error
 
 
-def capital(text: str) -> str:
+def capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 

@@ -1,4 +1,4 @@
-"""An argument of which only the receiver knows the type."""
+"""An argument whose type only the receiver knows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.sdk.converters import DEFAULT, DataConverter
 
 @dataclass(frozen=True, slots=True)
 class RawValue:
-    """Plain data as it arrived: `value` is it, `to(type)` reads it as something."""
+    """Plain data as received. `value` is the data; `to(type)` converts it."""
 
     value: Any
     converter: DataConverter = field(default=DEFAULT, repr=False, compare=False)

@@ -1,4 +1,4 @@
-"""Which activities a worker runs, by their names."""
+"""The activities of a worker by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ActivityRegistry:
             self._add(each)
 
     def found(self, name: str) -> ActivityDefinition:
-        """The activity that runs for a name; an ApplicationError that names those that there are."""
+        """Return the activity for a name. Raises an `ApplicationError` that lists the registered names."""
         found = self._by_name.get(name, self._dynamic)
         if found is None:
             raise ApplicationError(self._unknown(name), type="NotFoundError")
@@ -32,7 +32,7 @@ class ActivityRegistry:
             self._dynamic = definition
         elif definition.name in self._by_name:
             raise ValueError(
-                f'Two activities are named "{definition.name}": say @activity.defn(name=…) for one'
+                f'Two activities are named "{definition.name}": use @activity.defn(name=…) for one'
             )
         else:
             self._by_name[definition.name] = definition
@@ -42,5 +42,5 @@ class ActivityRegistry:
         if not names:
             return f'This worker does not run activity "{name}": it has no activities'
         close = nearest(name, names)
-        meant = f' Was "{close[0]}" meant?' if close else ""
+        meant = f' Did you mean "{close[0]}"?' if close else ""
         return f'This worker does not run activity "{name}", but {", ".join(names)}.{meant}'

@@ -1,7 +1,7 @@
-"""Routing keys: what of an activity's arguments decides where it goes.
+"""Routing keys: values computed from an activity's arguments that choose its task queue.
 
-The rule stands in `@activity.defn(routing_key=…)` and is used by workflow code with every call, so it must say the same
-each time: it looks at the arguments and at nothing else.
+The rule is given in `@activity.defn(routing_key=...)` and evaluated by workflow code for every call. It must
+therefore be deterministic: it depends on the arguments and on nothing else.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ KEY_MAX: Final = 1_000
 
 
 class RoutingKeyError(ValueError):
-    """The arguments of a call give no routing key: a mistake of the code that calls, not one to try again."""
+    """The arguments of a call give no routing key: a bug in the caller, which a retry does not fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """The argument that is given for a parameter of this name."""
+    """Refers to the argument for the parameter of this name."""
 
     name: str
 
@@ -33,7 +33,11 @@ RoutingKey = str | Argument | Callable[..., str | Enum | None]
 
 
 def arg(name: str) -> Argument:
-    """The value of a named parameter: `@activity.defn(routing_key=arg("model"))`."""
+    """Use the value of a named parameter as routing key: `@activity.defn(routing_key=arg("model"))`.
+
+    Args:
+        name: name of a parameter of the activity.
+    """
     if not isinstance(name, str):
         raise TypeError(f"arg() takes the name of a parameter, not {type(name).__name__}")
     if not name.isidentifier():
@@ -42,7 +46,7 @@ def arg(name: str) -> Argument:
 
 
 def check_rule(rule: object, parameters: Sequence[str], what: str) -> None:
-    """Refuse what could never give a key for a function with these parameters."""
+    """Raise if the rule can never give a key for a function with these parameters."""
     if rule is None:
         return
     if isinstance(rule, str):
@@ -61,7 +65,7 @@ def check_rule(rule: object, parameters: Sequence[str], what: str) -> None:
 def key_of(
     rule: RoutingKey | None, parameters: Sequence[str], values: Sequence[Any], what: str
 ) -> str | None:
-    """The routing key of a call. Raises `RoutingKeyError` where the arguments give none."""
+    """Return the routing key of a call. Raises `RoutingKeyError` if the arguments give none."""
     if rule is None:
         return None
     try:
@@ -70,19 +74,19 @@ def key_of(
         raise RoutingKeyError(f"{what}: {error}") from None
     except Exception as error:
         raise RoutingKeyError(
-            f"{what}: its routing key cannot be told: {type(error).__name__}: {error}"
+            f"{what}: its routing key cannot be computed: {type(error).__name__}: {error}"
         ) from error
     return checked_key(found, what)
 
 
 def checked_key(key: object, what: str) -> str | None:
-    """A key that was told, as text; None: no key. Raises `RoutingKeyError` for anything else."""
+    """Validate an explicit key; None is no key. Raises `RoutingKeyError`."""
     value = key.value if isinstance(key, Enum) else key
     if value is None and key is None:
         return None
     if not isinstance(value, str):
-        told = f"{type(key).__name__} with the value {value!r}" if isinstance(key, Enum) else repr(key)[:100]
-        raise RoutingKeyError(f"{what}: a routing key is text, an Enum of texts or None, not {told}")
+        shown = f"{type(key).__name__} with the value {value!r}" if isinstance(key, Enum) else repr(key)[:100]
+        raise RoutingKeyError(f"{what}: a routing key is text, an Enum of texts or None, not {shown}")
     if len(value) > KEY_MAX:
         raise RoutingKeyError(f"{what}: a routing key has at most {KEY_MAX} characters, not {len(value)}")
     if not is_plain(value):
@@ -93,7 +97,7 @@ def checked_key(key: object, what: str) -> str | None:
 
 
 def is_plain(key: str) -> bool:
-    """Whether servers and databases can keep it as it is."""
+    """Whether servers and databases can store the key unchanged."""
     if key.isascii():
         return "\0" not in key
     return "\0" not in key and not any("\ud800" <= letter <= "\udfff" for letter in key)
@@ -155,7 +159,7 @@ def _check_callable(rule: Callable[..., Any], parameters: Sequence[str], what: s
     try:
         inspect.signature(rule).bind(*parameters)
     except ValueError:
-        return  # a builtin that does not tell what it takes
+        return  # a builtin without a signature
     except TypeError as error:
         takes = ", ".join(parameters) or "nothing"
         raise TypeError(

@@ -1,4 +1,4 @@
-"""An exception raised in another thread, once, and never outside of the function that it is meant for."""
+"""Raises an exception in another thread, at most once, and never outside of the function it is meant for."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)
 
 
 class ThreadInterrupt:
-    """Raises `CancelledError` in the thread that is in `run`, at its next line of Python.
+    """Raises `CancelledError` in the thread that is in `run`, at its next line of Python code.
 
-    A thread inside of a blocking call hears it when the call returns. Within `shield` it waits for the end of it.
+    A thread in a blocking call is interrupted when the call returns. Within `shield` the interrupt waits for its end.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class ThreadInterrupt:
         return self._thread
 
     def run(self, function: Callable[[], T]) -> T:
-        """Call the function in this thread; it can be interrupted until it ends."""
+        """Call the function in this thread. It can be interrupted until it returns."""
         try:
             try:
                 self._enter()
@@ -44,7 +44,7 @@ class ThreadInterrupt:
             finally:
                 self._leave()
         except CancelledError:
-            self._leave()  # it may have come while leaving
+            self._leave()  # it may have arrived while leaving
             raise
 
     def interrupt(self) -> None:
@@ -87,9 +87,9 @@ class ThreadInterrupt:
 
 
 def _swallow() -> None:
-    """Let an interrupt that was not heard yet arrive here.
+    """Receive a pending interrupt here.
 
-    It cannot be taken back: CPython 3.11 would then look for it for ever wherever a profiler's hook is set.
+    It cannot be withdrawn: CPython 3.11 would then check for it forever wherever a profiler hook is set.
     """
     try:
         for _ in range(1_000):

@@ -1,1 +1,1 @@
-"""What an app is configured with: its queues, its caps, how its workers claim tasks."""
+"""Configuration of an app: its queues, its caps, and how its workers claim tasks."""

@@ -1,4 +1,4 @@
-"""How an app is set up: which queues it has, what is capped, and how its workers claim tasks."""
+"""`AppConfig`: the queues of an app, its caps, and how its workers claim tasks."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from penstock.sdk.app_config.recovery import RecoveryConfig
 
 DEFAULT_QUEUE = "default"
 LEASE_LEAST_MS, LEASE_MOST_MS = 100, 600_000
-"""What a server takes for the lease of a claim."""
+"""The bounds that a server accepts for the lease of a prefetched task."""
 RENEW_AGE_MS = 180_000
 PREFETCH_MOST = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class AppConfig(ValidatedConfig):
-    """The configuration of an app. Every mistake in it is told when it is made.
+    """The configuration of an app, validated on creation. All errors are reported together.
 
-    Without `prefetch_buffer` workers claim only what they can run at once, and caps count what is claimed and what runs
-    (hard caps). With it they claim ahead, for `claim_lease_ms` at a time; what runs is within the caps all the same,
-    because a task that was claimed ahead is counted when it starts.
+    Without `prefetch_buffer` workers claim only what they can run at once, and caps count claimed and running tasks
+    (hard mode). With it they prefetch, for `claim_lease_ms` at a time; running tasks stay within the caps, because a
+    prefetched task is counted when it starts (soft mode).
     """
 
     queue_mode: QueueMode = QueueMode.DEFAULT
     custom_queues: Sequence[CustomQueueConfig] | None = None
     broker: PostgresConfig | None = None
     cluster_wide_cap: int | None = None
-    """Most tasks that run at a time, of all queues and on all workers; None: this configuration asks for no cap.
+    """Maximum number of running tasks of all queues on all workers; None requests no cap.
 
-    A cap that another worker or an operator set stays in force then.
+    A cap that another worker or an operator has set then stays in force.
     """
     caps_version: int = 0
     """Version of the caps in this configuration (`cluster_wide_cap`, and `max_concurrency` of each queue).
 
-    Count it up when you raise a cap: a worker that starts may lower a cap at once, but raises one only with a higher
-    version than the recorded one, and one with a lower version changes nothing.
+    Increase it when you raise a cap: a worker that starts may lower a cap at any time, but raises one only with a
+    higher version than the recorded one; with a lower version it changes nothing.
     """
     prefetch_buffer: int = 0
     claim_lease_ms: int | None = None
     max_claim_renew_age_ms: int | None = None
-    """What was claimed ahead so long ago and did not start is handed back; None: after three minutes."""
+    """A prefetched task that has not started after this time is handed back; None is three minutes."""
     recovery: RecoveryConfig | None = None
 
     def __post_init__(self) -> None:
@@ -60,23 +60,23 @@ class AppConfig(ValidatedConfig):
 
     @property
     def is_soft(self) -> bool:
-        """Whether workers claim ahead."""
+        """Whether workers prefetch."""
         return self.prefetch_buffer > 0
 
     @property
     def queues(self) -> list[CustomQueueConfig]:
-        """In the order in which they are served: by priority, else as they are written."""
+        """The queues in the order in which they are served: by priority, then as written."""
         if self.queue_mode is QueueMode.DEFAULT:
             return [CustomQueueConfig(name=DEFAULT_QUEUE, priority=100, max_concurrency=None)]
         return sorted(self.custom_queues or (), key=lambda each: each.priority)
 
     @property
     def renew_age_ms(self) -> int:
-        """For how long a claim is renewed at the most."""
+        """The maximum time for which a prefetched task is renewed."""
         return self.max_claim_renew_age_ms or max(RENEW_AGE_MS, self.claim_lease_ms or 0)
 
     def claims_most(self, processes: int, asked: int = 0) -> int:
-        """How many tasks a worker may hold that do not run yet; 0 asks for the usual."""
+        """Return how many prefetched tasks a worker may hold; 0 requests the default."""
         return asked or processes + self.prefetch_buffer
 
     def _of_types(self) -> Problems:
@@ -91,8 +91,8 @@ class AppConfig(ValidatedConfig):
 
     def _of_queues(self) -> Problems:
         if not is_a(self.queue_mode, QueueMode):
-            told = "queue_mode is QueueMode.DEFAULT or QueueMode.CUSTOM"
-            yield problem("bad_queue_mode", "queue_mode", f"{told}, not {self.queue_mode!r}")
+            text = "queue_mode is QueueMode.DEFAULT or QueueMode.CUSTOM"
+            yield problem("bad_queue_mode", "queue_mode", f"{text}, not {self.queue_mode!r}")
             return
         if self.queue_mode is QueueMode.DEFAULT:
             if self.custom_queues is not None:
@@ -100,12 +100,12 @@ class AppConfig(ValidatedConfig):
                     "bad_queue_mode",
                     "custom_queues",
                     "custom_queues are given, and queue_mode is DEFAULT",
-                    "Leave them out, or say queue_mode=QueueMode.CUSTOM",
+                    "Leave them out, or set queue_mode=QueueMode.CUSTOM",
                 )
             return
         if self.custom_queues is not None and not isinstance(self.custom_queues, tuple):
-            told = f"custom_queues is a list of CustomQueueConfig(…), not {self.custom_queues!r}"
-            yield problem("bad_queue_mode", "custom_queues", told)
+            text = f"custom_queues is a list of CustomQueueConfig(…), not {self.custom_queues!r}"
+            yield problem("bad_queue_mode", "custom_queues", text)
             return
         if not self.custom_queues:
             yield problem(
@@ -171,7 +171,7 @@ class AppConfig(ValidatedConfig):
                 "bad_lease",
                 "claim_lease_ms",
                 f"claim_lease_ms is {lease}, and prefetch_buffer is 0: nothing is claimed ahead",
-                "Leave it out, or say prefetch_buffer=…",
+                "Leave it out, or set prefetch_buffer=…",
             )
         yield from self._of_age(lease)
 
@@ -190,5 +190,5 @@ class AppConfig(ValidatedConfig):
 
 
 def _is_listing(value: object) -> bool:
-    """Whether it has an order and can be gone through; what is kept of it is a tuple, which nobody changes later."""
+    """Whether the value is an ordered collection. It is stored as a tuple, so that later changes have no effect."""
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | Set)

@@ -1,4 +1,4 @@
-"""Where an app's tasks are kept, in the words of a database."""
+"""The `broker` of an app's configuration."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _DATABASE = re.compile(r"postgresql(\+psycopg)?://\S+")
 
 @dataclass(frozen=True, kw_only=True)
 class PostgresConfig(ValidatedConfig):
-    """The `broker` of an app. Penstock's tasks are kept by a server, so that workers hold no connection to a database.
+    """The `broker` of an app. A server stores Penstock's tasks, so that workers need no database connection.
 
-    An address of a server (`http://…`) is where the app connects to. The address of a database is the server's own
-    affair (`DW_DATABASE_URL`): it is taken, and not used by workers and senders. The same holds for the pool settings.
+    The address of a server (`http://...`) is where the app connects. The address of a database belongs to the
+    server's configuration (`DW_DATABASE_URL`): it is accepted, but workers and senders do not use it, nor the pool
+    settings.
     """
 
     database_url: str = ""
@@ -42,17 +43,17 @@ class PostgresConfig(ValidatedConfig):
 
     @property
     def server_url(self) -> str | None:
-        """The server to connect to, if one is named."""
+        """The server to connect to, if one is given."""
         return self.database_url if self.database_url.startswith("http") else None
 
     @property
     def unused(self) -> list[str]:
-        """What is said here and does nothing."""
+        """Settings given here that have no effect."""
         pool = ("pool_size", "max_overflow", "pool_timeout", "pool_recycle", "pool_pre_ping", "echo")
-        said = [name for name in pool if getattr(self, name) is not None]
-        return said if self.server_url is not None else ["database_url", *said]
+        names = [name for name in pool if getattr(self, name) is not None]
+        return names if self.server_url is not None else ["database_url", *names]
 
 
 def _masked(url: object) -> object:
-    """An address without its password."""
+    """Return an address without its password."""
     return re.sub(r"://[^@/\s]*@", "://***@", url) if isinstance(url, str) else url

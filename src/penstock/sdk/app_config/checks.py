@@ -1,4 +1,4 @@
-"""Checks of a configuration: every mistake is found, and all of them are told together."""
+"""Validation of configurations: all problems are found and reported together."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ NUMBER_MAX = 2**31 - 1
 
 
 class ValidatedConfig:
-    """A frozen dataclass that takes keywords only, and refuses one that it does not have by the nearest name."""
+    """A frozen, keyword-only dataclass that refuses unknown fields and suggests the nearest name."""
 
-    def __new__(cls, *given: Any, **said: Any) -> Self:
-        told = list(_unknown(cls, said))
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        found = list(_unknown(cls, named))
         if given:
             message = f"{cls.__name__} takes keywords only: write {cls.__name__}(name=value, …)"
-            told.append(ConfigurationError(message, kind="bad_keyword"))
-        raise_all(cls.__name__, told)
+            found.append(ConfigurationError(message, kind="bad_keyword"))
+        raise_all(cls.__name__, found)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
         raise_all(type(self).__name__, self.problems())
 
     def problems(self) -> Problems:
-        """Everything that is wrong."""
+        """Return all problems."""
         yield from ()
 
 
@@ -42,17 +42,17 @@ def raise_all(what: str, problems: Iterable[ConfigurationError]) -> None:
 
 
 def problem(kind: str, field: str, message: str, advice: str = "") -> ConfigurationError:
-    said = f"{message}. {advice}" if advice else message
-    return ConfigurationError(said, kind=kind, field=field)
+    text = f"{message}. {advice}" if advice else message
+    return ConfigurationError(text, kind=kind, field=field)
 
 
 def is_a(value: object, kind: type) -> bool:
-    """Whether it is what its annotation says: nobody has checked that yet. True is no number."""
+    """Whether a value has the type of its annotation, which has not been checked before. True is not a number."""
     return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
 
 
 def whole(kind: str, field: str, value: object, least: int, most: int = NUMBER_MAX) -> Problems:
-    """A whole number between bounds; True is none."""
+    """Check for an integer within bounds; True is none."""
     if not isinstance(value, int) or not is_a(value, int):
         yield problem(kind, field, f"{field} is a whole number, not {value!r}")
     elif not least <= value <= most:
@@ -60,9 +60,9 @@ def whole(kind: str, field: str, value: object, least: int, most: int = NUMBER_M
         yield problem(kind, field, f"{field} is {wanted}, not {value}")
 
 
-def _unknown(cls: type[Any], said: Iterable[str]) -> Problems:
+def _unknown(cls: type[Any], named: Iterable[str]) -> Problems:
     known = [each.name for each in fields(cls)]
-    for name in said:
+    for name in named:
         if name not in known:
             near = nearest(name, known)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"

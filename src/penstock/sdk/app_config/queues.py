@@ -11,12 +11,12 @@ from penstock.sdk.app_config.checks import Problems, ValidatedConfig, is_a, prob
 PRIORITY_MOST = 100
 NAME_MAX = 64
 CAP_MOST = 1_000_000
-"""What a server takes for a cap."""
+"""The largest cap that a server accepts."""
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 
 
 class QueueMode(StrEnum):
-    """Whether an app has one queue, `default`, or those that it names."""
+    """Whether an app has one queue, `default`, or custom queues."""
 
     DEFAULT = "default"
     CUSTOM = "custom"
@@ -24,12 +24,12 @@ class QueueMode(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class CustomQueueConfig(ValidatedConfig):
-    """A queue of an app in CUSTOM mode. Of two queues the one with the lower priority number is served first."""
+    """A queue of an app in CUSTOM mode. Queues with a lower priority number are served first."""
 
     name: str = ""
     priority: int = 1
     max_concurrency: int | None = 5
-    """Most of its tasks that run at a time, on all workers together; None: no cap, 0: none runs."""
+    """Maximum number of its running tasks on all workers; None is no cap, 0 runs none."""
 
     def problems(self) -> Problems:
         if not is_a(self.name, str) or not self.name:

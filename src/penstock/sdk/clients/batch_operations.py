@@ -1,4 +1,4 @@
-"""Many at once: one thing done to all open runs that a query finds, seen before it is done."""
+"""Batch operations: an action on all open runs that match a query, with a preview."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from penstock.sdk.clients.interceptors import new_id
 from penstock.sdk.connection.transport import Transport, route
 
 PORTION_SECONDS: Final = 120.0
-"""A portion of 500 runs may take long on a busy server."""
+"""A batch of 500 runs may take long on a busy server."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFailure:
-    """A run for which it could not be done."""
+    """A run for which the operation failed."""
 
     workflow_id: str
     run_id: str
@@ -26,33 +26,33 @@ class BatchFailure:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What became of the runs that were found."""
+    """The outcome of a batch operation."""
 
     matched: int
     acted: int
     skipped: int
-    """Closed meanwhile: there was nothing left to do."""
+    """Runs that closed in the meantime, so that there was nothing to do."""
     failed: int
     failures: Sequence[BatchFailure] = ()
-    """The first of each portion; `failed` counts all."""
+    """The first failures of each batch; `failed` counts all."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPreview:
-    """The open runs that a query finds now. Nothing was done."""
+    """The open runs that match a query. Nothing was changed."""
 
     matched: int
     complete: bool
-    """False: there are at least so many."""
+    """False if there are more runs than counted."""
     sample: Sequence[WorkflowExecution] = field(repr=False)
     """The newest of them."""
 
 
 async def preview(transport: Transport, query: str) -> BatchPreview:
-    """What a batch operation would act on."""
-    answer = await _ask(transport, {"operation": "terminate", "query": query, "dry_run": True})
-    sample = [WorkflowExecution.read(each) for each in answer["sample"]]
-    return BatchPreview(answer["matched"], answer["complete"], sample)
+    """Return what a batch operation would act on."""
+    response = await _send(transport, {"operation": "terminate", "query": query, "dry_run": True})
+    sample = [WorkflowExecution.read(each) for each in response["sample"]]
+    return BatchPreview(response["matched"], response["complete"], sample)
 
 
 async def carry_out(
@@ -62,22 +62,22 @@ async def carry_out(
     request_id: str | None,
     **fields: Any,
 ) -> BatchResult:
-    """Act on all open runs that the query finds, portion by portion. Sent again, it does what is left to do."""
-    asked: Json = {"operation": operation, "query": query, "request_id": request_id or new_id()}
-    asked |= {name: value for name, value in fields.items() if value is not None}
+    """Act on all open runs that match the query, in batches. A repeated call does what is left."""
+    body: Json = {"operation": operation, "query": query, "request_id": request_id or new_id()}
+    body |= {name: value for name, value in fields.items() if value is not None}
     counts = dict.fromkeys(("matched", "acted", "skipped", "failed"), 0)
     failures: list[BatchFailure] = []
     token: str | None = None
     while True:
-        answer = await _ask(transport, asked | ({} if token is None else {"token": token}))
-        counts = {name: count + answer[name] for name, count in counts.items()}
-        failures += [_failure(each) for each in answer["failures"]]
-        token = answer["next_token"]
+        response = await _send(transport, body | ({} if token is None else {"token": token}))
+        counts = {name: count + response[name] for name, count in counts.items()}
+        failures += [_failure(each) for each in response["failures"]]
+        token = response["next_token"]
         if token is None:
             return BatchResult(**counts, failures=failures)
 
 
-async def _ask(transport: Transport, body: Json) -> Json:
+async def _send(transport: Transport, body: Json) -> Json:
     path = route("workflows", "batch-operations")
     return await transport.control("POST", path, body, idempotent=True, timeout_s=PORTION_SECONDS)
 

@@ -1,4 +1,4 @@
-"""What a client learns of workflows and standalone activities, as values."""
+"""Descriptions of workflows and standalone activities as returned by a client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class WorkflowExecutionStatus(StrEnum):
-    """How a run stands."""
+    """The status of a run."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -29,7 +29,7 @@ class WorkflowExecutionStatus(StrEnum):
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> WorkflowExecutionStatus:
-        """The word in an answer; why a run closed says more than its status."""
+        """Read the status of a response. The close reason is more specific than the status."""
         if not body.get("is_terminal"):
             return cls.RUNNING
         return cls(body.get("closed_reason") or body["status"])
@@ -37,7 +37,7 @@ class WorkflowExecutionStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowExecution:
-    """A run, as it stands in a list."""
+    """A run in a list."""
 
     id: str
     run_id: str
@@ -55,7 +55,7 @@ class WorkflowExecution:
     fairness_key: str | None
     fairness_weight: float
     raw: Mapping[str, Any] = field(repr=False, compare=False)
-    """The whole answer, with what has no name here."""
+    """The whole response, including fields without an attribute here."""
 
     @classmethod
     def read(cls, body: Json) -> WorkflowExecution:
@@ -72,7 +72,7 @@ class PendingActivity:
     attempt: int
     last_heartbeat_time: datetime | None
     heartbeat_details: Sequence[Any]
-    """What its last heartbeat told."""
+    """Details of its last heartbeat."""
     raw: Mapping[str, Any] = field(repr=False, compare=False)
 
     @classmethod
@@ -90,16 +90,16 @@ class PendingActivity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowExecutionDescription(WorkflowExecution):
-    """A run, described."""
+    """The description of a run."""
 
     is_current_run: bool
     run_count: int
     history_length: int
     wait_kind: str | None
-    """What the run waits for: an activity, a timer, a child, a worker…"""
+    """What the run waits for: an activity, a timer, a child, a worker and so on."""
     wait_reason: str | None
     pending: Mapping[str, int]
-    """How many activities, timers, children, updates and signals are open."""
+    """Numbers of open activities, timers, children, updates and signals."""
     pending_activities: Sequence[PendingActivity]
     """The first activities that the run waits for."""
     build_id: str | None
@@ -134,7 +134,7 @@ class WorkflowExecutionDescription(WorkflowExecution):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityExecutionDescription:
-    """A standalone activity, described."""
+    """The description of a standalone activity."""
 
     id: str
     run_id: str
@@ -147,14 +147,14 @@ class ActivityExecutionDescription:
     close_time: datetime | None
     last_heartbeat_time: datetime | None
     heartbeat_details: Sequence[Any]
-    """What its last heartbeat told."""
+    """Details of its last heartbeat."""
     summary: str | None
     business_key: str | None
     priority_key: int
     fairness_key: str | None
     fairness_weight: float
     worker_deaths: int
-    """How many workers died running it."""
+    """Number of workers that died while running it."""
     is_quarantined: bool
     """Whether it has failed because of them."""
     raw: Mapping[str, Any] = field(repr=False, compare=False)
@@ -186,18 +186,18 @@ class ActivityExecutionDescription:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowExecutionCount:
-    """How many runs were found."""
+    """The number of runs that match a query."""
 
     count: int
     complete: bool
-    """False: there are at least so many; counting on would have taken too long."""
+    """False if there are more: counting all would have taken too long."""
     groups: Mapping[str, int] = field(default_factory=dict)
-    """By status, where that was asked for."""
+    """By status, if requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowHistory:
-    """All events of a run, as they came: for people, for files and for replay."""
+    """All events of a run as received, for inspection, for files and for replay."""
 
     workflow_id: str
     run_id: str
@@ -210,7 +210,11 @@ class WorkflowHistory:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> WorkflowHistory:
-        """Read what `to_json` wrote, or an exported history."""
+        """Read the output of `to_json`, or an exported history.
+
+        Args:
+            text: the JSON text.
+        """
         body = msgspec.json.decode(text)
         about = body.get("workflow") or {}
         return cls(
@@ -241,9 +245,9 @@ def execution_fields(body: Json) -> dict[str, Any]:
     }
 
 
-def heartbeat_details(told: object, converter: DataConverter) -> tuple[Any, ...]:
-    """The details of a heartbeat; as they were sent, if they cannot be read here."""
-    details = told.get("details") if isinstance(told, Mapping) else None
+def heartbeat_details(body: object, converter: DataConverter) -> tuple[Any, ...]:
+    """Decode heartbeat details; return them undecoded if that fails."""
+    details = body.get("details") if isinstance(body, Mapping) else None
     if details is None:
         return ()
     if isinstance(details, Mapping) and "blob" in details:
@@ -251,7 +255,7 @@ def heartbeat_details(told: object, converter: DataConverter) -> tuple[Any, ...]
             return tuple(converter.decode_arguments(dict(details), what="the last heartbeat"))
         except ConversionError:
             return (details,)
-    return (details,)  # of a worker that sends plain JSON
+    return (details,)  # from a worker that sends plain JSON
 
 
 def moment(text: str | None) -> datetime | None:

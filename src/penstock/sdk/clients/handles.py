@@ -1,4 +1,4 @@
-"""Handles: what a client holds of workflows, updates and standalone activities that it started or found."""
+"""Handles of workflows, updates and standalone activities that a client started or looked up."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SelfT = TypeVar("SelfT")
 ArgT = TypeVar("ArgT")
 ResultT = TypeVar("ResultT")
 OwnT = TypeVar("OwnT")
-"""The result of the workflow, update or activity that a handle is of."""
+"""The result type of the handle's workflow, update or activity."""
 P = ParamSpec("P")
 
 HISTORY_PAGE = 1000
@@ -48,7 +48,7 @@ HISTORY_PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
-    """What handles ask through."""
+    """What handles need to make requests."""
 
     transport: Transport
     outbound: OutboundInterceptor
@@ -57,11 +57,11 @@ class ClientContext:
 
 
 class WorkflowHandle(Generic[OwnT]):
-    """A workflow that was started or found.
+    """A workflow that was started or looked up.
 
-    A handle that a start returned is bound to that start: it reaches the runs that continue each other from
-    `first_execution_run_id` on, and no run of a later start under the same id. A handle of `get_workflow_handle`
-    reaches the newest run of the id, or, where `run_id` is set, that run.
+    A handle returned by a start is bound to that start: it addresses the chain of runs from `first_execution_run_id`
+    on, and no run of a later start with the same id. A handle of `get_workflow_handle` addresses the current run of
+    the id, or the run `run_id`, if set.
     """
 
     def __init__(
@@ -79,27 +79,31 @@ class WorkflowHandle(Generic[OwnT]):
         self.id = id
         self.run_id = run_id
         self.first_execution_run_id = first_execution_run_id
-        """The run that the start began or found; None where nothing was started."""
+        """The run that the start created or found; None if the handle was looked up."""
         self.is_new = is_new
-        """Whether the start began it; None where nothing was started."""
+        """Whether the start created the run; None if the handle was looked up."""
 
     def __repr__(self) -> str:
         run = "" if self.run_id is None else f", run_id={self.run_id!r}"
         return f"WorkflowHandle({self.id!r}{run})"
 
     async def result(self, *, timeout: timedelta | float | None = None) -> OwnT:
-        """Wait for the end, over all runs that continue each other, and give the result.
+        """Wait for the workflow to close, following its chain of runs, and return its result.
 
-        Raises `WorkflowFailureError` if it failed, was cancelled or terminated, or timed out, and `TimeoutError`
-        if it has not ended in time; the workflow goes on then.
+        Args:
+            timeout: how long to wait; None is unlimited.
+
+        Raises:
+            WorkflowFailureError: the workflow failed, was cancelled or terminated, or timed out.
+            TimeoutError: it did not close in time. The workflow continues.
         """
         async with within(timeout, f"Workflow {self.id!r} has not ended"):
             run, transport = self._run, self._context.transport
-            answer = await wait_for_end(transport, run.path + route("result"), run.chain)
-            if run.run_id is not None and answer["closed_reason"] == "continued":
+            response = await wait_for_end(transport, run.path + route("result"), run.chain)
+            if run.run_id is not None and response["closed_reason"] == "continued":
                 run = RunInput(id=self.id, run_id=None, first_execution_run_id=run.run_id)
-                answer = await wait_for_end(transport, run.path + route("result"), run.chain)
-        found: OwnT = workflow_result(answer, self._result_type, self._context.converter)
+                response = await wait_for_end(transport, run.path + route("result"), run.chain)
+        found: OwnT = workflow_result(response, self._result_type, self._context.converter)
         return found
 
     @overload
@@ -128,7 +132,15 @@ class WorkflowHandle(Generic[OwnT]):
         args: Sequence[Any] = (),
         request_id: str | None = None,
     ) -> None:
-        """Tell the workflow something. Under one `request_id` it hears it once, however often it is sent."""
+        """Send a signal to the workflow.
+
+        Args:
+            signal: the signal method, or its name.
+            arg: the only argument of the signal.
+            args: the arguments, if there are several.
+            request_id: identifies the signal: the workflow receives it once, however often it is sent. None generates
+                one.
+        """
         called = signal_target(signal)
         await self._context.outbound.signal_workflow(
             SignalWorkflowInput(
@@ -165,7 +177,18 @@ class WorkflowHandle(Generic[OwnT]):
         args: Sequence[Any] = (),
         result_type: Any = None,
     ) -> Any:
-        """Ask the workflow; nothing is recorded. A worker must be there to answer, also for a closed run."""
+        """Query the workflow. Nothing is recorded. A worker must be running, even if the run is closed.
+
+        Args:
+            query: the query method, or its name.
+            arg: the only argument of the query.
+            args: the arguments, if there are several.
+            result_type: type of the result, if the query is given by name.
+
+        Raises:
+            QueryRejected: there is no such query, or its handler refused or failed.
+            QueryFailed: no worker answered in time.
+        """
         called = query_target(query)
         return await self._context.outbound.query_workflow(
             QueryWorkflowInput(
@@ -262,7 +285,21 @@ class WorkflowHandle(Generic[OwnT]):
         result_type: Any = None,
         timeout: timedelta | float | None = None,
     ) -> Any:
-        """Ask the workflow to change, and wait for its answer. Under one `id` it changes once."""
+        """Send an update to the workflow and wait for its result.
+
+        Args:
+            update: the update method, or its name.
+            arg: the only argument of the update.
+            args: the arguments, if there are several.
+            id: the update id: the workflow executes it once, however often it is sent. None generates one.
+            result_type: type of the result, if the update is given by name.
+            timeout: how long to wait; None is unlimited.
+
+        Raises:
+            UpdateRejectedError: the validator rejected the update.
+            UpdateFailedError: the workflow failed to execute it.
+            TimeoutError: there was no result in time. The update continues.
+        """
         handle = self._update(update, arg, args, id, result_type)
         return await handle.result(timeout=timeout)
 
@@ -350,9 +387,18 @@ class WorkflowHandle(Generic[OwnT]):
         id: str | None = None,  # noqa: A002
         result_type: Any = None,
     ) -> WorkflowUpdateHandle[Any]:
-        """Ask the workflow to change, and wait until that was accepted, or also carried out.
+        """Send an update to the workflow and wait until it is accepted or completed.
 
-        An update that the workflow's validator refuses is raised here.
+        Args:
+            update: the update method, or its name.
+            arg: the only argument of the update.
+            args: the arguments, if there are several.
+            wait_for: stage to wait for, `accepted` or `completed`.
+            id: the update id: the workflow executes it once, however often it is sent. None generates one.
+            result_type: type of the result, if the update is given by name.
+
+        Raises:
+            UpdateRejectedError: the validator rejected the update.
         """
         if wait_for not in ("accepted", "completed"):
             raise ValueError(f'wait_for must be "accepted" or "completed", not {wait_for!r}')
@@ -384,11 +430,23 @@ class WorkflowHandle(Generic[OwnT]):
         )
 
     async def cancel(self, reason: str | None = None, *, request_id: str | None = None) -> None:
-        """Ask the workflow to end. Its code may clean up first, or refuse; code that cannot hear is ended at once."""
+        """Request cancellation.
+
+        The code may clean up first, or ignore it; a run whose code cannot handle it closes at once.
+
+        Args:
+            reason: recorded with the request.
+            request_id: identifies the request, so that a repetition has no effect; None generates one.
+        """
         await self._context.outbound.cancel_workflow(self._ending(reason, request_id))
 
     async def terminate(self, reason: str | None = None, *, request_id: str | None = None) -> None:
-        """End the workflow at once; its code does not hear of it."""
+        """Close the workflow immediately, without running its code.
+
+        Args:
+            reason: recorded with the run.
+            request_id: identifies the request, so that a repetition has no effect; None generates one.
+        """
         await self._context.outbound.terminate_workflow(self._ending(reason, request_id))
 
     def _ending(self, reason: str | None, request_id: str | None) -> EndWorkflowInput:
@@ -401,17 +459,21 @@ class WorkflowHandle(Generic[OwnT]):
         )
 
     async def describe(self) -> WorkflowExecutionDescription:
-        """How it stands."""
+        """Return the description of the run."""
         return await self._context.outbound.describe_workflow(self._run)
 
     async def fetch_history(self) -> WorkflowHistory:
-        """The whole history of the run as it stands."""
+        """Return the whole history of the run so far."""
         run_id = self.run_id or (await self.describe()).run_id
         events = [event async for event in self._events(run_id, wait_new_event=False)]
         return WorkflowHistory(self.id, run_id, events)
 
     async def fetch_history_events(self, *, wait_new_event: bool = False) -> AsyncIterator[Json]:
-        """The events of the run, one by one; with `wait_new_event` also those to come, until it closes."""
+        """Yield the events of the run.
+
+        Args:
+            wait_new_event: also wait for new events, until the run closes.
+        """
         run_id = self.run_id or (await self.describe()).run_id
         async for event in self._events(run_id, wait_new_event):
             yield event
@@ -421,18 +483,8 @@ class WorkflowHandle(Generic[OwnT]):
         loop = asyncio.get_running_loop()
         seen = 0
         while True:
-            asked_at = loop.time()
-            page = await self._context.transport.control(
-                "GET",
-                path + route("history"),
-                idempotent=True,
-                timeout_s=2 * WAIT_SECONDS if wait_new_event else None,
-                query={
-                    "page_size": HISTORY_PAGE,
-                    "next_page_token": page_token(seen) if seen else None,
-                    "wait_new_event": wait_new_event,
-                },
-            )
+            started_at = loop.time()
+            page = await self._history_page(path, seen, wait_new_event)
             for event in page["events"]:
                 seen = event["sequence"]
                 yield event
@@ -444,7 +496,20 @@ class WorkflowHandle(Generic[OwnT]):
                 described = await self._context.transport.control("GET", path, idempotent=True)
                 if described["is_terminal"] and described["history_length"] <= seen:
                     return
-                await pace(loop.time() - asked_at)
+                await pace(loop.time() - started_at)
+
+    async def _history_page(self, path: str, seen: int, wait_new_event: bool) -> Json:
+        return await self._context.transport.control(
+            "GET",
+            path + route("history"),
+            idempotent=True,
+            timeout_s=2 * WAIT_SECONDS if wait_new_event else None,
+            query={
+                "page_size": HISTORY_PAGE,
+                "next_page_token": page_token(seen) if seen else None,
+                "wait_new_event": wait_new_event,
+            },
+        )
 
     @property
     def _run(self) -> RunInput:
@@ -452,11 +517,11 @@ class WorkflowHandle(Generic[OwnT]):
 
 
 class WorkflowUpdateHandle(Generic[OwnT]):
-    """An update that was accepted, or is being carried out."""
+    """An update that was sent to a workflow."""
 
-    def __init__(self, context: ClientContext, asked: UpdateWorkflowInput, result_type: Any) -> None:
+    def __init__(self, context: ClientContext, update_input: UpdateWorkflowInput, result_type: Any) -> None:
         self._context = context
-        self._asked = asked
+        self._input = update_input
         self._result_type = result_type
         self._state: UpdateState | None = None
 
@@ -465,47 +530,55 @@ class WorkflowUpdateHandle(Generic[OwnT]):
 
     @property
     def id(self) -> str:
-        """The caller's name for the update: sent again under it, it is the same update."""
-        return self._asked.update_id
+        """The update id: an update sent again with this id is the same update."""
+        return self._input.update_id
 
     @property
     def workflow_id(self) -> str:
-        return self._asked.id
+        return self._input.id
 
     @property
     def workflow_run_id(self) -> str | None:
         """The run that accepted the update."""
-        return self._asked.run_id if self._state is None else self._state.run_id
+        return self._input.run_id if self._state is None else self._state.run_id
 
     async def result(self, *, timeout: timedelta | float | None = None) -> OwnT:
-        """Wait for the answer. Raises `UpdateFailedError` if the workflow's code did."""
+        """Wait for the result of the update.
+
+        Args:
+            timeout: how long to wait; None is unlimited.
+
+        Raises:
+            UpdateFailedError: the workflow failed to execute the update.
+            TimeoutError: there was no result in time. The update continues.
+        """
         async with within(
-            timeout, f"Update {self._asked.update!r} of {self.workflow_id!r} was not completed"
+            timeout, f"Update {self._input.update!r} of {self.workflow_id!r} was not completed"
         ):
             state = await self.reach_stage("completed")
         found: OwnT = self._context.converter.decode(state.result, self._result_type)
         return found
 
     async def reach_stage(self, stage: Literal["accepted", "completed"]) -> UpdateState:
-        """Wait until the update is so far."""
+        """Wait until the update has reached a stage."""
         loop = asyncio.get_running_loop()
         while self._state is None or (stage == "completed" and not self._state.is_completed):
-            asked_at = loop.time()
-            self._state = await self._ask(stage)
+            started_at = loop.time()
+            self._state = await self._wait_for_stage(stage)
             if stage == "completed" and not self._state.is_completed:
-                await pace(loop.time() - asked_at)
+                await pace(loop.time() - started_at)
         return self._state
 
-    async def _ask(self, stage: UpdateStage) -> UpdateState:
-        asked = self._asked
+    async def _wait_for_stage(self, stage: UpdateStage) -> UpdateState:
+        update_input = self._input
         try:
-            return await self._context.outbound.update_workflow(replace(asked, wait_for=stage))
+            return await self._context.outbound.update_workflow(replace(update_input, wait_for=stage))
         except ServerRefused as refused:
             raise update_error(refused, self._context.converter) from refused.__cause__
 
 
 class ActivityHandle(Generic[OwnT]):
-    """A standalone activity: the run that its start began or found, or, without `run_id`, the newest of its id."""
+    """A standalone activity: the run that a start created or found, or, without `run_id`, the latest run of its id."""
 
     def __init__(
         self,
@@ -521,30 +594,38 @@ class ActivityHandle(Generic[OwnT]):
         self.id = id
         self.run_id = run_id
         self.is_new = is_new
-        """Whether the start began it; None where nothing was started."""
+        """Whether the start created the run; None if the handle was looked up."""
 
     def __repr__(self) -> str:
         return f"ActivityHandle({self.id!r})"
 
     async def result(self, *, timeout: timedelta | float | None = None) -> OwnT:
-        """Wait for the end and give the result.
+        """Wait for the activity to end and return its result.
 
-        Raises `ActivityFailureError` if all attempts failed, or it was cancelled, and `TimeoutError` if it has not
-        ended in time; it goes on then.
+        Args:
+            timeout: how long to wait; None is unlimited.
+
+        Raises:
+            ActivityFailureError: all attempts failed, or the activity was cancelled.
+            TimeoutError: it did not end in time. The activity continues.
         """
         async with within(timeout, f"Activity {self.id!r} has not ended"):
             path = route("activities", self.id, "result")
             which = None if self.run_id is None else {"run_id": self.run_id}
-            answer = await wait_for_end(self._context.transport, path, which)
-        found: OwnT = activity_result(answer, self._result_type, self._context.converter)
+            response = await wait_for_end(self._context.transport, path, which)
+        found: OwnT = activity_result(response, self._result_type, self._context.converter)
         return found
 
     async def cancel(self, reason: str | None = None) -> None:
-        """Cancel it; a worker that runs it learns at its next heartbeat."""
+        """Cancel the activity. A worker that runs it is notified with its next heartbeat.
+
+        Args:
+            reason: recorded with the activity.
+        """
         await self._context.outbound.cancel_activity(self.id, reason, self.run_id)
 
     async def describe(self) -> ActivityExecutionDescription:
-        """How it stands."""
+        """Return the description of the activity."""
         return await self._context.outbound.describe_activity(self.id, self.run_id)
 
 
@@ -561,5 +642,5 @@ _CLOSING = frozenset(
 
 
 def page_token(sequence: int) -> str:
-    """Where to read on behind an event; the token of a page that was the last one so far."""
+    """Return the token of the page that starts after an event."""
     return base64.b64encode(str(sequence).encode()).decode()

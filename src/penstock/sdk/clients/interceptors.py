@@ -1,4 +1,4 @@
-"""What a client asks of a server, as values that interceptors may change, and the last link of their chain."""
+"""Client requests as values that interceptors can change, and the last link of the interceptor chain."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ OnLostLease = Literal["redeliver", "fail"]
 
 QUERY_SECONDS: Final = 60.0
 WAIT_SECONDS: Final = 30
-"""How long the server is asked to hold a request that waits for an outcome; then it is asked again."""
+"""How long the server may hold a request that waits for an outcome. After that it is repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartWorkflowInput:
-    """A start, with a signal if one goes with it."""
+    """A start, with a signal if it is a signal-with-start."""
 
     workflow: str
     args: Sequence[Any]
@@ -62,17 +62,17 @@ class StartedWorkflow:
     id: str
     run_id: str
     is_new: bool
-    """False: the run that has the id already, as `USE_EXISTING` wants it."""
+    """False for the open run that has the id already (`USE_EXISTING`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInput:
-    """Which run a request is about: the newest of an id, the newest that continues a started one, or a named one."""
+    """The run that a request addresses: the current one of an id, the current one of a chain, or a specific one."""
 
     id: str
     run_id: str | None
     first_execution_run_id: str | None = None
-    """The run that a start began: runs of later starts under the same id are not meant."""
+    """The first run of the chain: runs of later starts with the same id are not addressed."""
 
     @property
     def path(self) -> str:
@@ -80,7 +80,7 @@ class RunInput:
 
     @property
     def chain(self) -> Json | None:
-        """What the request adds to its path, where that names no run."""
+        """The field that selects the chain, if the path names no run."""
         if self.run_id is not None or self.first_execution_run_id is None:
             return None
         return {"first_execution_run_id": self.first_execution_run_id}
@@ -102,7 +102,7 @@ class QueryWorkflowInput(RunInput):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateWorkflowInput(RunInput):
-    """An update. Sent again under its `update_id`, it is the same one, and tells how it stands."""
+    """An update. If it is sent again with its `update_id`, it is the same update, and its state is returned."""
 
     update: str
     args: Sequence[Any]
@@ -113,7 +113,7 @@ class UpdateWorkflowInput(RunInput):
 
 @dataclass(frozen=True, slots=True)
 class UpdateState:
-    """How an update stands. An update that failed is raised, not returned."""
+    """The state of an update. A failed update is raised, not returned."""
 
     run_id: str
     is_completed: bool
@@ -151,7 +151,7 @@ class StartActivityInput:
     cost_estimate: int | None = None
     routing_key: str | None = None
     dispatch: Mapping[str, Any] | None = None
-    """By which configuration its options were resolved, and which layer each comes from."""
+    """The configuration by which its options were resolved, and the layer of each option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class StartedActivity:
 
 
 class OutboundInterceptor:
-    """One link of the chain between a client and its server. Override what you want to see, and call `next`."""
+    """One link of the interceptor chain of a client. Override the methods to intercept, and call `next`."""
 
     def __init__(self, next: OutboundInterceptor) -> None:  # noqa: A002 - the word that interceptors use
         self.next = next
@@ -177,7 +177,7 @@ class OutboundInterceptor:
         return await self.next.query_workflow(input)
 
     async def update_workflow(self, input: UpdateWorkflowInput) -> UpdateState:  # noqa: A002
-        """Called once for each wait, with the same `update_id`."""
+        """Called once per wait, with the same `update_id`."""
         return await self.next.update_workflow(input)
 
     async def cancel_workflow(self, input: EndWorkflowInput) -> None:  # noqa: A002
@@ -196,7 +196,7 @@ class OutboundInterceptor:
         self,
         inputs: Sequence[StartActivityInput],
     ) -> Sequence[StartedActivity | ServerRefused]:
-        """Many at once; not passed through `start_activity`."""
+        """Start many at once. Does not call `start_activity`."""
         return await self.next.start_activities(inputs)
 
     async def cancel_activity(self, id: str, reason: str | None, run_id: str | None = None) -> None:  # noqa: A002
@@ -207,7 +207,7 @@ class OutboundInterceptor:
 
 
 class ClientInterceptor:
-    """Gives a client a link of its own. The first of a client's interceptors is the outermost."""
+    """Adds a link to the chain of a client. The first interceptor of a client is the outermost."""
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002
         return next
@@ -220,12 +220,12 @@ def chain(interceptors: Sequence[ClientInterceptor], last: OutboundInterceptor) 
 
 
 def new_id() -> str:
-    """An id that nobody else makes. Ids sort by time: what is started together lies together in the database."""
+    """Generate a unique id. Ids sort by time, so that rows created together are adjacent in the database."""
     return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
 
 
 class HttpOutbound(OutboundInterceptor):
-    """The last link: what is asked goes out over HTTP."""
+    """The last link: sends the requests over HTTP."""
 
     def __init__(self, transport: Transport, converter: DataConverter) -> None:
         super().__init__(self)
@@ -240,10 +240,12 @@ class HttpOutbound(OutboundInterceptor):
         body = self._workflow_start(input)
         async with within(input.rpc_timeout, f"The server did not answer the start of {input.id!r}"):
             if input.start_signal is None:
-                answer = await self._workflows.send(body, input.request_id)
+                response = await self._workflows.send(body, input.request_id)
             else:
-                answer = await self._signal_with_start(input, input.start_signal, body)
-        return StartedWorkflow(answer["workflow_id"], answer["run_id"], answer["outcome"] == "started_new")
+                response = await self._signal_with_start(input, input.start_signal, body)
+        return StartedWorkflow(
+            response["workflow_id"], response["run_id"], response["outcome"] == "started_new"
+        )
 
     async def _signal_with_start(self, start: StartWorkflowInput, signal: str, body: Json) -> Json:
         if body["id_conflict_policy"] == WorkflowIDConflictPolicy.FAIL:
@@ -287,12 +289,12 @@ class HttpOutbound(OutboundInterceptor):
     async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002
         body = {"input": self._converter.encode_arguments(input.args, f'query "{input.query}"')}
         path = input.path + route("query", input.query)
-        answer = await self._transport.control(
+        response = await self._transport.control(
             "POST", path, body, idempotent=True, timeout_s=QUERY_SECONDS, query=input.chain
         )
-        result = answer["result_envelope"]
-        if result is None and answer["result"] is not None:  # a worker that answers in plain JSON
-            result = self._converter.encode(answer["result"], f'result of query "{input.query}"')
+        result = response["result_envelope"]
+        if result is None and response["result"] is not None:  # from a worker that answers in plain JSON
+            result = self._converter.encode(response["result"], f'result of query "{input.query}"')
         return self._converter.decode(result, input.result_type)
 
     async def update_workflow(self, input: UpdateWorkflowInput) -> UpdateState:  # noqa: A002
@@ -302,7 +304,7 @@ class HttpOutbound(OutboundInterceptor):
             "wait_for": input.wait_for,
             "wait_timeout_seconds": input.wait_s,
         }
-        answer = await self._transport.control(
+        response = await self._transport.control(
             "POST",
             input.path + route("update", input.update),
             body,
@@ -310,8 +312,8 @@ class HttpOutbound(OutboundInterceptor):
             timeout_s=input.wait_s + QUERY_SECONDS,
             query=input.chain,
         )
-        done = answer["update_status"] == "completed"
-        return UpdateState(answer["run_id"], done, answer["result_envelope"])
+        done = response["update_status"] == "completed"
+        return UpdateState(response["run_id"], done, response["result_envelope"])
 
     async def cancel_workflow(self, input: EndWorkflowInput) -> None:  # noqa: A002
         await self._end(input, "cancel")
@@ -336,7 +338,7 @@ class HttpOutbound(OutboundInterceptor):
         self, inputs: Sequence[StartActivityInput]
     ) -> Sequence[StartedActivity | ServerRefused]:
         starts = [(self._activity_start(each), each.request_id) for each in inputs]
-        return [_outcome(answer) for answer in await self._activities.send_all(starts)]
+        return [_outcome(response) for response in await self._activities.send_all(starts)]
 
     def _activity_start(self, start: StartActivityInput) -> Json:
         body = _present(
@@ -368,40 +370,40 @@ class HttpOutbound(OutboundInterceptor):
 
     async def describe_activity(self, id: str, run_id: str | None = None) -> ActivityExecutionDescription:  # noqa: A002
         path = route("activities", id)
-        answer = await self._transport.control("GET", path, idempotent=True, query=_present(run_id=run_id))
-        return ActivityExecutionDescription.read(answer, self._converter)
+        response = await self._transport.control("GET", path, idempotent=True, query=_present(run_id=run_id))
+        return ActivityExecutionDescription.read(response, self._converter)
 
 
 async def wait_for_end(transport: Transport, path: str, which: Json | None = None) -> Json:
-    """Ask again and again how something ended, until it has. `which` are query parameters that choose its run."""
+    """Long-poll until something has ended. `which` are query parameters that select its run."""
     loop = asyncio.get_running_loop()
     while True:
-        asked_at = loop.time()
-        answer = await transport.control(
+        started_at = loop.time()
+        response = await transport.control(
             "GET",
             path,
             idempotent=True,
             timeout_s=WAIT_SECONDS,
             query={"wait_seconds": WAIT_SECONDS} | (which or {}),
         )
-        if answer["is_terminal"]:
-            return answer
-        await pace(loop.time() - asked_at)
+        if response["is_terminal"]:
+            return response
+        await pace(loop.time() - started_at)
 
 
 @asynccontextmanager
-async def within(timeout: timedelta | float | None, told: str) -> AsyncIterator[None]:
-    """`TimeoutError`, which says what was waited for, if the block takes longer."""
+async def within(timeout: timedelta | float | None, message: str) -> AsyncIterator[None]:
+    """Raise a `TimeoutError` with this message if the block takes longer."""
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
-        raise TimeoutError(f"{told} within {seconds:g} seconds") from None
+        raise TimeoutError(f"{message} within {seconds:g} seconds") from None
 
 
 async def pace(took_s: float) -> None:
-    """A pause before asking again, if the server did not wait as asked: it is leaving, or does not know how."""
+    """Pause before the next long poll if the server returned early: it shuts down, or cannot wait."""
     if took_s < 1:
         await asyncio.sleep(0.5)
 
@@ -417,9 +419,9 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 _NO_TIME: Final = timedelta(0)
 
 
-def _started(answer: Json) -> StartedActivity:
-    new = answer["outcome"] == "started_new"
-    return StartedActivity(answer["activity_id"], answer["workflow_run_id"], new)
+def _started(response: Json) -> StartedActivity:
+    new = response["outcome"] == "started_new"
+    return StartedActivity(response["activity_id"], response["workflow_run_id"], new)
 
 
 def _outcome(item: Json) -> StartedActivity | ServerRefused:
@@ -439,7 +441,7 @@ def _present(**fields: Any) -> Json:
 
 
 def _plain(values: Mapping[str, Any] | None) -> Json | None:
-    """What the server keeps as JSON, not as a payload."""
+    """Return values that the server stores as JSON, not as payloads."""
     if values is None:
         return None
     plain: Json = msgspec.to_builtins(dict(values), str_keys=True)
@@ -447,7 +449,7 @@ def _plain(values: Mapping[str, Any] | None) -> Json | None:
 
 
 def _good_until_field(until: datetime | timedelta) -> Json:
-    """Until when it may begin. A time counts by the clock of the server, which has only that one."""
+    """The field for the latest start. A datetime is compared with the server's clock."""
     if isinstance(until, timedelta):
         return {"good_for_ms": _whole_ms(until, "good_until")}
     return {"good_until": until.astimezone(UTC).isoformat()}
@@ -464,6 +466,6 @@ def _whole_ms(time: timedelta | None, name: str) -> int | None:
 
 
 def _whole_seconds(time: timedelta | None, name: str) -> int | None:
-    """Timeouts of workflows reach the server in whole seconds, rounded up."""
+    """Round a workflow timeout up to the whole seconds that the server accepts."""
     ms = _whole_ms(time, name)
     return None if ms is None else -(-ms // 1000)

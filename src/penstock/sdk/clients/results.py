@@ -1,4 +1,4 @@
-"""How what a client waited for has ended: its result, or the error that tells why there is none."""
+"""Results of workflows, activities and updates: decoded, or raised as an error."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from penstock.sdk.failures import (
 )
 
 
-def workflow_result(answer: Mapping[str, Any], hint: Any, converter: DataConverter) -> Any:
-    """The result of a workflow that has ended, or `WorkflowFailureError`."""
-    if answer["status"] != "completed":
+def workflow_result(response: Mapping[str, Any], hint: Any, converter: DataConverter) -> Any:
+    """Return the result of a closed workflow, or raise `WorkflowFailureError`."""
+    if response["status"] != "completed":
         raise WorkflowFailureError(
-            _cause(answer, converter), workflow_id=answer["workflow_id"], run_id=answer["run_id"]
+            _cause(response, converter), workflow_id=response["workflow_id"], run_id=response["run_id"]
         )
     return converter.decode(
-        answer["result_envelope"], hint, what=f'the result of workflow "{answer["workflow_id"]}"'
+        response["result_envelope"], hint, what=f'the result of workflow "{response["workflow_id"]}"'
     )
 
 
-def activity_result(answer: Mapping[str, Any], hint: Any, converter: DataConverter) -> Any:
-    """The result of a standalone activity that has ended, or `ActivityFailureError`."""
-    if answer["status"] != "completed":
-        raise ActivityFailureError(_cause(answer, converter), activity_id=answer["activity_id"])
+def activity_result(response: Mapping[str, Any], hint: Any, converter: DataConverter) -> Any:
+    """Return the result of a standalone activity that has ended, or raise `ActivityFailureError`."""
+    if response["status"] != "completed":
+        raise ActivityFailureError(_cause(response, converter), activity_id=response["activity_id"])
     return converter.decode(
-        answer["result_envelope"], hint, what=f'the result of activity "{answer["activity_id"]}"'
+        response["result_envelope"], hint, what=f'the result of activity "{response["activity_id"]}"'
     )
 
 
 def update_error(refused: ServerRefused, converter: DataConverter) -> ServerRefused:
-    """A refused update, with the error of the workflow's code as this client's converter reads it."""
+    """Return the error of a refused update, with the cause decoded by this client's converter."""
     failure = refused.details.get("failure")
     if isinstance(refused, UpdateFailedError) and isinstance(failure, Mapping) and failure:
         refused.__cause__ = error_from(failure, converter)
     return refused
 
 
-def _cause(answer: Mapping[str, Any], converter: DataConverter) -> FailureError:
-    """What the event says that closed it; an answer without one says only how."""
-    told = answer.get("failure") or {"message": f"It is {answer['status']}"}
-    return error_from(told, converter, event_type=told.get("event_type"))
+def _cause(response: Mapping[str, Any], converter: DataConverter) -> FailureError:
+    """Return the cause from the closing event, or one made from the status if there is no event."""
+    failure = response.get("failure") or {"message": f"It is {response['status']}"}
+    return error_from(failure, converter, event_type=failure.get("event_type"))

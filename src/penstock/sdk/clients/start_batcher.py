@@ -1,7 +1,7 @@
-"""Starts that are under way together travel together, as reports of a worker do.
+"""Batches concurrent starts into few requests.
 
-A start that meets an idle client goes out alone, at once. While some requests are open, further starts gather,
-and the next request takes all of them. Each keeps its own idempotency key, and its own outcome.
+A start of an idle client is sent alone, immediately. While some requests are in flight, further starts are queued,
+and the next request carries all of them. Each keeps its own idempotency key and its own outcome.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ Json = dict[str, Any]
 log = logging.getLogger("penstock.sdk")
 BATCH_ITEMS_MAX: Final = 100
 BATCH_BYTES_MAX: Final = 1_500_000
-"""Well below the body that a server accepts, unless it was set to accept less."""
+"""Well below the maximum request body of a server, unless that is configured lower."""
 OPEN_MAX: Final = 4
-"""Requests with starts that are open at a time before others gather."""
+"""Requests in flight before further starts are queued."""
 SLOW_REQUEST_S: Final = 1.0
-"""If no request has ended for so long, nobody waits for one any longer."""
+"""If no request has ended for this long, queued starts stop waiting for one."""
 
 
 @dataclass(eq=False, slots=True)
 class _PendingStart:
     item: Json
     size: int
-    answer: asyncio.Future[Json | None] = field(repr=False)
-    """What the server says of it; None: it is to go alone."""
+    response: asyncio.Future[Json | None] = field(repr=False)
+    """The server's response; None if it must be sent alone."""
     is_sent: bool = False
 
-    def tell(self, answer: Json | None) -> None:
-        if not self.answer.done():
-            self.answer.set_result(answer)
+    def tell(self, response: Json | None) -> None:
+        if not self.response.done():
+            self.response.set_result(response)
 
     def fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
+        if not self.response.done():
+            self.response.set_exception(error)
 
 
 class StartBatcher:
@@ -56,43 +56,45 @@ class StartBatcher:
         self._queue: _StartQueue | None = None
 
     async def send(self, body: Json, key: str) -> Json:
-        """The server's answer to one start; raises its refusal, or that it was not reached."""
+        """Send one start and return the server's response. Raises `ServerRefused` or `Unreachable`."""
         line = self._queue_for_loop()
         if line.is_full:
-            answer = await line.answer_for(_keyed(body, key))
-            if answer is not None:
-                return answer
+            response = await line.response_for(_keyed(body, key))
+            if response is not None:
+                return response
         with line.open_request():
             return await self._transport.control(
                 "POST", self._single_path, body, idempotent=True, idempotency_key=key
             )
 
     async def send_all(self, starts: Sequence[tuple[Json, str]]) -> list[Json]:
-        """The answers to many starts, each with its `http_status`: those that were refused are among them."""
-        answers: list[Json] = []
+        """Send many starts and return their responses, each with its `http_status`, including refusals."""
+        responses: list[Json] = []
         for portion in portions([_keyed(body, key) for body, key in starts]):
-            answers += await self._post(portion)
-        return answers
+            responses += await self._post(portion)
+        return responses
 
     def _queue_for_loop(self) -> _StartQueue:
-        """A client may be used in another loop when its own has ended, and what was under way there with it."""
+        """Return the queue of the running event loop. A client may be used in another loop once its own has ended."""
         loop = asyncio.get_running_loop()
         if self._queue is None or self._queue.loop is not loop:
             self._queue = _StartQueue(loop, self._post)
         return self._queue
 
     async def _post(self, portion: Sequence[Json]) -> list[Json]:
-        answer = await self._transport.control("POST", self._batch_path, {"items": portion}, idempotent=True)
-        items = answer.get("items")
+        response = await self._transport.control(
+            "POST", self._batch_path, {"items": portion}, idempotent=True
+        )
+        items = response.get("items")
         if not isinstance(items, list) or len(items) != len(portion):
             raise ValueError(
-                f"The server was sent {len(portion)} starts, and does not say what became of each."
+                f"The server received {len(portion)} starts, but did not return an outcome for each."
             )
         return items
 
 
 class _StartQueue:
-    """The starts that gather in one event loop, and the requests that are open."""
+    """Queued starts and requests in flight of one event loop."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, post: Callable[[Sequence[Json]], Awaitable[list[Json]]]
@@ -110,7 +112,7 @@ class _StartQueue:
 
     @contextmanager
     def open_request(self) -> Iterator[None]:
-        """While a request is open; when it is over, what has gathered goes out."""
+        """Count a request in flight. When it ends, queued starts are sent."""
         self._open += 1
         try:
             yield
@@ -122,25 +124,25 @@ class _StartQueue:
                 self._sending.add(sending)
                 sending.add_done_callback(self._sending.discard)
 
-    async def answer_for(self, item: Json) -> Json | None:
-        """What was said of a start that travelled with others; None if it must go alone.
+    async def response_for(self, item: Json) -> Json | None:
+        """Return the response to a start that was batched; None if it must be sent alone.
 
-        One that was refused goes alone, too: it is then told what it would have been told without the others, or is
-        tried again as it would have been.
+        A start that was refused in a batch is sent alone too: it then gets the response, or the retries, that it
+        would have had without the batch.
         """
         waiting = _PendingStart(item, _size(item), self.loop.create_future())
         self._waiting.append(waiting)
         patience = self.loop.call_later(SLOW_REQUEST_S, self._watch_pending, waiting)
         try:
-            answer = await waiting.answer
+            response = await waiting.response
         finally:
             patience.cancel()
-        accepted = answer is not None and answer.pop("http_status", 500) < 400
-        return answer if accepted else None
+        accepted = response is not None and response.pop("http_status", 500) < 400
+        return response if accepted else None
 
     def _watch_pending(self, waiting: _PendingStart) -> None:
-        """Let a start go alone that waits for requests which do not end."""
-        if waiting.is_sent or waiting.answer.done():
+        """Release a start that waits for requests that do not end, to be sent alone."""
+        if waiting.is_sent or waiting.response.done():
             return
         left_s = self._ended_at + SLOW_REQUEST_S - self.loop.time()
         if left_s > 0:
@@ -149,11 +151,11 @@ class _StartQueue:
             waiting.tell(None)
 
     def _next(self) -> list[_PendingStart]:
-        """As many as one request may carry, without those that nobody waits for any more."""
+        """Return as many queued starts as one request may carry, skipping those whose caller was cancelled."""
         some: list[_PendingStart] = []
         room = BATCH_BYTES_MAX
         while self._waiting and len(some) < BATCH_ITEMS_MAX:
-            if self._waiting[0].answer.done():
+            if self._waiting[0].response.done():
                 self._waiting.popleft()
                 continue
             room -= self._waiting[0].size
@@ -163,32 +165,32 @@ class _StartQueue:
         return some
 
     async def _deliver(self, some: Sequence[_PendingStart]) -> None:
-        """Tell each its outcome. If the server refuses them together, each goes alone and is told for itself."""
-        answers: Sequence[Json | None] = [None] * len(some)
+        """Resolve each start with its outcome. If the server refuses the batch, each is sent alone."""
+        responses: Sequence[Json | None] = [None] * len(some)
         with self.open_request():
             for each in some:
                 each.is_sent = True
             try:
-                answers = await self._post([each.item for each in some])
+                responses = await self._post([each.item for each in some])
             except Unreachable as error:
                 for each in some:
                     each.fail(_is_retriable(error))
             except Exception as error:
                 log.debug("%d starts go alone: %r", len(some), error)
             finally:
-                for each, answer in zip(some, answers, strict=True):
-                    each.tell(answer)
+                for each, response in zip(some, responses, strict=True):
+                    each.tell(response)
 
 
 def _is_retriable(error: Unreachable) -> Unreachable:
-    """The same for another caller, who raises it on a way of its own."""
-    told = Unreachable(str(error))
-    told.__cause__ = error.__cause__
-    return told
+    """Return a copy of the error for another caller, which raises it with its own traceback."""
+    copy = Unreachable(str(error))
+    copy.__cause__ = error.__cause__
+    return copy
 
 
 def portions(items: Sequence[Json]) -> list[list[Json]]:
-    """As many items in each as one request may carry."""
+    """Split items into batches that one request may carry."""
     found: list[list[Json]] = []
     size = 0
     for item in items:

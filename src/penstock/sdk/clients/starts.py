@@ -1,4 +1,4 @@
-"""Starts of workflows and standalone activities as callers say them, checked before anything is sent."""
+"""Options and arguments of starts, validated before anything is sent."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ P = ParamSpec("P")
 
 
 class HasRun(Protocol[ResultT_co]):
-    """A workflow class whose main method is called `run`."""
+    """A workflow class whose run method is named `run`."""
 
     def run(self, *args: Any, **kwargs: Any) -> Awaitable[ResultT_co]: ...
 
@@ -53,30 +53,30 @@ class StartOptions(TypedDict, total=False):
     """How a workflow is started."""
 
     id: str
-    """The workflow id, of up to 128 visible characters; made up where none is given."""
+    """The workflow id, up to 128 printable characters; generated if not given."""
     task_queue: Required[str]
     execution_timeout: timedelta
-    """For all runs that continue each other."""
+    """Timeout of the whole chain of runs."""
     run_timeout: timedelta
     start_delay: timedelta
-    """Its code rests so long before it runs first; its timeouts run from then on."""
+    """Delay before the first workflow task. Timeouts start after it."""
     rpc_timeout: timedelta
-    """How long the server may take to answer; `TimeoutError` if it takes longer."""
+    """How long the server may take to answer before `TimeoutError` is raised."""
     id_reuse_policy: WorkflowIDReusePolicy
-    """Whether the id of a workflow that has ended may be used again; it may, if nothing is said."""
+    """Whether the id of a closed workflow may be reused; it may by default."""
     id_conflict_policy: WorkflowIDConflictPolicy
-    """What to do when the workflow that has the id is open; `FAIL`, if nothing is said."""
+    """What to do if the id belongs to an open workflow; `FAIL` by default."""
     memo: Mapping[str, Any]
     search_attributes: Mapping[str, Any]
     priority: Priority
     business_key: str
     build_id: str
-    """Only workers of this build take it."""
+    """Only workers of this build run it."""
     start_signal: str | Callable[..., Any]
-    """Told to the run as it starts, or to the open one that has the id."""
+    """A signal sent to the new run, or to the open run that has the id."""
     start_signal_args: Sequence[Any]
     request_id: str
-    """The caller's name for this start: sent again under it, it is the same start."""
+    """Identifies this start: sent again with the same id, it is the same start."""
 
 
 class StandaloneActivityOptions(TypedDict, total=False):
@@ -84,38 +84,46 @@ class StandaloneActivityOptions(TypedDict, total=False):
 
     id: str
     task_queue: str
-    """Where it waits; needed unless the client has a dispatch configuration, which then says."""
+    """The task queue; required unless the client's dispatch configuration supplies it."""
     start_to_close_timeout: timedelta
-    """For one attempt."""
+    """Timeout of one attempt."""
     schedule_to_start_timeout: timedelta
-    """For the wait until a worker takes it: not begun by then, it is not begun any more."""
+    """Maximum time until a worker starts it. After that it is not started."""
     schedule_to_close_timeout: timedelta
-    """For all attempts, with the pauses between them."""
+    """Timeout of all attempts, including the pauses between them."""
     heartbeat_timeout: timedelta
     start_delay: timedelta
-    """It rests so long before it may start; its clocks run from then on."""
+    """Delay before the first attempt. Timeouts start after it."""
     good_until: datetime | timedelta
-    """Not begun by then, or so long after it may begin for the first time, it has expired."""
+    """Latest start, as a time or as a duration after it first may start. After that it has expired."""
     on_lost_lease: OnLostLease
-    """What it means that its worker died: `redeliver`, as if nothing had been (so if nothing is said), or `fail`."""
+    """What happens if its worker dies: `redeliver` runs it again (the default), `fail` fails it."""
     retry_policy: RetryPolicy
     id_reuse_policy: WorkflowIDReusePolicy
-    """Whether the id of an activity that has ended may be used again; it may, if nothing is said."""
+    """Whether the id of an activity that has ended may be reused; it may by default."""
     id_conflict_policy: WorkflowIDConflictPolicy
-    """What to do when the activity that has the id is open; `FAIL`, if nothing is said."""
+    """What to do if the id belongs to an open activity; `FAIL` by default."""
     priority: Priority
     business_key: str
     build_id: str
     cost_estimate: int
     request_id: str
     routing_key: str | Enum | None
-    """What decides where it goes; None: nothing does. Left out: what its definition says of its arguments."""
+    """The routing key; None is none. Left out, it is computed from the arguments as the definition says."""
     dispatch: Dispatch | None
-    """None: the configuration of the client has no say in this start."""
+    """None ignores the client's dispatch configuration for this start."""
 
 
 class WithStartWorkflowOperation(Generic[OwnT]):
-    """The start that goes with an update. An open run that has the id is used as it is."""
+    """The workflow start of an update-with-start. An open run that has the id is used as it is.
+
+    Args:
+        workflow: the workflow class, its run method, or its name.
+        arg: the only argument of the run method.
+        args: the arguments, if there are several.
+        result_type: type of the workflow's result, if the workflow is given by name.
+        options: how to start it, see `StartOptions`.
+    """
 
     @overload
     def __init__(
@@ -174,21 +182,21 @@ class WithStartWorkflowOperation(Generic[OwnT]):
         self._is_used = False
 
     async def workflow_handle(self) -> WorkflowHandle[OwnT]:
-        """The workflow that the update goes to, once it is started; raises what the start has raised."""
+        """Return the handle of the workflow once it has started. Raises the error of the start."""
         return await asyncio.shield(self._start())
 
     def use(self) -> None:
-        """It is for one call, whose outcome it tells."""
+        """Mark it as used: it belongs to one call."""
         if self._is_used:
             raise RuntimeError("A WithStartWorkflowOperation is for one call: make another one.")
         self._is_used = True
 
-    def told(self, outcome: WorkflowHandle[Any] | BaseException) -> None:
-        """The start went through, or did not."""
+    def set_outcome(self, outcome: WorkflowHandle[Any] | BaseException) -> None:
+        """Record the outcome of the start."""
         started = self._start()
         if isinstance(outcome, BaseException):
             started.set_exception(outcome)
-            started.exception()  # whoever made the call has it already
+            started.exception()  # the caller has it already
         else:
             started.set_result(outcome)
 
@@ -199,7 +207,15 @@ class WithStartWorkflowOperation(Generic[OwnT]):
 
 
 class ActivityStart(Generic[OwnT]):
-    """One of many standalone activities that are started together."""
+    """One of many standalone activities that are started together.
+
+    Args:
+        activity: the activity, or its name.
+        arg: the only argument of the activity.
+        args: the arguments, if there are several.
+        result_type: type of the result, if the activity is given by name.
+        options: how to start it, see `StandaloneActivityOptions`.
+    """
 
     @overload
     def __init__(
@@ -274,11 +290,11 @@ class ActivityStart(Generic[OwnT]):
 
     @property
     def input(self) -> StartActivityInput:
-        """What is sent by a client without a dispatch configuration."""
+        """The request of a client without a dispatch configuration."""
         return self.input_by(None)
 
     def input_by(self, config: DispatchConfig | None) -> StartActivityInput:
-        """What is sent by a client with this configuration."""
+        """The request of a client with this configuration."""
         given = dict(self._given)
         if "dispatch" in given:
             config = config_getter(given.pop("dispatch"))()
@@ -289,13 +305,15 @@ class ActivityStart(Generic[OwnT]):
         _check_queue("start of an activity", given)
         if how.trace is not None:
             how.trace()
-        return StartActivityInput(activity=self._called.name, args=self._args, dispatch=how.told, **given)
+        return StartActivityInput(
+            activity=self._called.name, args=self._args, dispatch=how.provenance, **given
+        )
 
 
 def workflow_start(
     called: CallTarget, arg: Any, args: Sequence[Any], options: StartOptions
 ) -> StartWorkflowInput:
-    """What is sent, from what was said. Ids that were not given are made here, so that a repeat is the same start."""
+    """Build the request. Ids that were not given are generated here, so that a resent request is the same start."""
     _check("start of a workflow", options, _START_OPTIONS)
     _check_queue("start of a workflow", options)
     given: dict[str, Any] = dict(options)
@@ -304,17 +322,18 @@ def workflow_start(
     signal = given.pop("start_signal", None)
     signal_args = given.pop("start_signal_args", ())
     if signal is not None:
-        told = signal_target(signal)
-        given |= {"start_signal": told.name, "start_signal_args": told.arguments(UNSET, signal_args)}
+        target = signal_target(signal)
+        given |= {"start_signal": target.name, "start_signal_args": target.arguments(UNSET, signal_args)}
     elif signal_args:
         raise TypeError("start_signal_args are for a start_signal, and there is none")
     return StartWorkflowInput(workflow=called.name, args=called.arguments(arg, args), **given)
 
 
 def budgeted(start: StartWorkflowInput, config: DispatchConfig | None) -> StartWorkflowInput:
-    """The start, with the budgets of the configuration where it names none itself.
+    """Add the timeouts of the configuration that the start does not set.
 
-    A run may not outlast its execution: where one is said and the other configured, what was said stands.
+    A run timeout may not exceed the execution timeout: if one is set by the call and the other by the configuration,
+    the one from the call is kept.
     """
     if config is None:
         return start
@@ -346,7 +365,7 @@ def _check(what: str, given: Mapping[str, Any], known: Mapping[str, None]) -> No
 
 
 def _checked_id(what: str, given: str | None) -> str | None:
-    """The id, refused here if no server takes it."""
+    """Validate an id."""
     problem = identifiers.WORKFLOW_ID.problem(given) if given else None
     if problem is not None:
         raise ValueError(f"{what} {given!r}: {problem}")

@@ -1,4 +1,4 @@
-"""The client for code without async: the same calls, which wait. It is made by wrapping the async one."""
+"""`SyncClient`: the client for code without asyncio. It wraps the async client, whose calls run in a thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOIN_SECONDS = 10.0
 
 
 class LoopThread:
-    """An event loop in a thread of its own, on which any other thread may have something done."""
+    """An event loop in its own thread, which any other thread can use."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -35,7 +35,7 @@ class LoopThread:
         self._thread.start()
 
     def wait(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Do it there, and wait for what comes of it."""
+        """Run a coroutine in that thread and wait for its result."""
         try:
             self._check()
             future: Future[ResultT] = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -47,7 +47,7 @@ class LoopThread:
         except CancelledError:
             raise RuntimeError("The client was closed while this call waited") from None
         except BaseException:
-            future.cancel()  # without effect if it has ended; else the caller has given up
+            future.cancel()  # no effect if it has ended; otherwise the caller has given up
             raise
 
     def _check(self) -> None:
@@ -57,12 +57,12 @@ class LoopThread:
             raise RuntimeError("This client is closed; connect a new one")
         if threading.current_thread() is self._thread:
             raise RuntimeError(
-                "A SyncClient was called on its own event loop, where it would wait for itself for ever."
+                "A SyncClient was called on its own event loop, where it would deadlock."
                 " Use Client, and await it, in async code such as interceptors and codecs."
             )
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """Do one last thing, give up what still waits, and end the thread. A second time does nothing."""
+        """Run a last coroutine, cancel the others, and end the thread. A second call does nothing."""
         if self._closed or self._pid != os.getpid():
             return
         try:
@@ -87,7 +87,7 @@ class LoopThread:
 
 
 class _Facade(Generic[InnerT]):
-    """Something async, and the thread on which it lives."""
+    """An async object, and the thread in which it lives."""
 
     def __init__(self, thread: LoopThread, inner: InnerT) -> None:
         self._thread = thread
@@ -97,13 +97,13 @@ class _Facade(Generic[InnerT]):
         return f"Sync{self._inner!r}"
 
 
-# How calls are wrapped
+# Wrappers
 
 
 def _waits(
     call: Callable[Concatenate[InnerT, P], Coroutine[Any, Any, ResultT]],
 ) -> Callable[Concatenate[Any, P], ResultT]:
-    """The same call, which waits."""
+    """Wrap a coroutine method as a blocking one."""
 
     @functools.wraps(call)
     def waiting(self: _Facade[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> ResultT:
@@ -115,7 +115,7 @@ def _waits(
 def _iterates(
     call: Callable[Concatenate[InnerT, P], AsyncIterator[ResultT]],
 ) -> Callable[Concatenate[Any, P], Iterator[ResultT]]:
-    """The same call, whose items are waited for one by one."""
+    """Wrap an async iterator method as a blocking iterator."""
 
     @functools.wraps(call)
     def iterating(self: _Facade[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[ResultT]:
@@ -206,11 +206,11 @@ def _connects(call: Callable[P, Coroutine[Any, Any, Client]]) -> Callable[P, Syn
     return connecting
 
 
-# What callers hold
+# Public classes
 
 
 class SyncWorkflowUpdateHandle(_Facade[WorkflowUpdateHandle[OwnT]], Generic[OwnT]):
-    """`WorkflowUpdateHandle`, whose calls wait."""
+    """Blocking version of `WorkflowUpdateHandle`."""
 
     @property
     def id(self) -> str:
@@ -229,7 +229,7 @@ class SyncWorkflowUpdateHandle(_Facade[WorkflowUpdateHandle[OwnT]], Generic[OwnT
 
 
 class SyncWorkflowHandle(_Facade[WorkflowHandle[OwnT]], Generic[OwnT]):
-    """`WorkflowHandle`, whose calls wait."""
+    """Blocking version of `WorkflowHandle`."""
 
     @property
     def id(self) -> str:
@@ -262,7 +262,7 @@ class SyncWorkflowHandle(_Facade[WorkflowHandle[OwnT]], Generic[OwnT]):
 
 
 class SyncActivityHandle(_Facade[ActivityHandle[OwnT]], Generic[OwnT]):
-    """`ActivityHandle`, whose calls wait."""
+    """Blocking version of `ActivityHandle`."""
 
     @property
     def id(self) -> str:
@@ -284,12 +284,12 @@ class SyncActivityHandle(_Facade[ActivityHandle[OwnT]], Generic[OwnT]):
 
 
 class SyncClient(_Facade[Client]):
-    """`Client`, whose calls wait. Any thread may use it; close it, or use it as a context manager."""
+    """Blocking version of `Client`. Any thread may use it. Close it, or use it as a context manager."""
 
     connect = staticmethod(_connects(Client.connect))
 
     def close(self) -> None:
-        """Close all connections and end the thread; calls that still wait are given up."""
+        """Close all connections and end the thread. Pending calls are cancelled."""
         self._thread.close(self._inner.close)
 
     def __enter__(self) -> Self:
@@ -324,7 +324,13 @@ class SyncClient(_Facade[Client]):
     def start_activities(
         self, starts: Sequence[ActivityStart[ResultT]], *, return_exceptions: bool = False
     ) -> list[SyncActivityHandle[ResultT]]:
-        """Start many standalone activities with few requests. Each succeeds or is refused on its own."""
+        """Start many standalone activities in few requests. Each succeeds or is refused on its own.
+
+        Args:
+            starts: the activities to start.
+            return_exceptions: return refusals in place of handles. Otherwise the first one is raised, after all
+                starts were sent.
+        """
         work = self._inner.start_activities(starts, return_exceptions=return_exceptions)
         found: list[Any] = self._thread.wait(work)
         return [

@@ -1,4 +1,4 @@
-"""Which server to talk to, and as whom: from arguments, the environment, a profile, or the default, in this order."""
+"""Server address and credentials: from arguments, the environment, a profile, or defaults, in this order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.sdk.connection.transport import server_urls
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 DEFAULT_NAMESPACE: Final = "default"
 DEFAULT_PROFILE: Final = "default"
-"""The profile that holds when none is named, if the file has it."""
+"""The profile used if none is named and the file has it."""
 PROFILES_VARIABLE: Final = "PENSTOCK_PROFILES"
 PROFILE_VARIABLE: Final = "PENSTOCK_PROFILE"
 VARIABLES: Final = {
@@ -33,29 +33,29 @@ CREDENTIALS: Final = ("token", "control_token", "worker_token", "signature_key",
 
 
 class ProfileError(ValueError):
-    """The file of profiles cannot be used as it is; the message names the place."""
+    """The profiles file is invalid; the message names the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """All that it takes to reach a server. Tokens and keys do not show."""
+    """Everything needed to connect to a server. Tokens and keys are left out of its repr."""
 
     url: str = DEFAULT_URL
-    """The address of a server; with commas between them, of several that share a database."""
+    """Address of the server, or several of servers that share a database, separated by commas."""
     namespace: str = DEFAULT_NAMESPACE
     token: str | None = field(default=None, repr=False)
     control_token: str | None = field(default=None, repr=False)
-    """For starting, asking and ending; where it is missing, `token` counts."""
+    """Token for client requests; `token` if not set."""
     worker_token: str | None = field(default=None, repr=False)
-    """For workers; where it is missing, `token` counts."""
+    """Token for worker requests; `token` if not set."""
     insecure: bool = False
-    """A token may leave this machine over plain http."""
+    """Whether a token may be sent to another machine over plain http."""
     signature_key: str | None = field(default=None, repr=False)
-    """For a server that wants signatures: requests are signed with it. `operator:secret`; without an id, shared."""
+    """Key that signs requests, for a server that requires signatures: `operator:secret`; without an id, shared."""
     worker_signature_key: str | None = field(default=None, repr=False)
-    """The key of workers; where it is missing, `signature_key` counts."""
+    """Key for worker requests; `signature_key` if not set."""
     signature_profile: str | None = None
-    """What is signed, as the server's `DW_SIGNATURE_PROFILE` says: `penstock` (the default) or `body`."""
+    """What is signed, as in the server's `DW_SIGNATURE_PROFILE`: `penstock` (the default) or `body`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", ",".join(server_urls(self.url)))
@@ -63,14 +63,14 @@ class ConnectOptions:
 
     @property
     def control_key(self) -> SigningKey | None:
-        """What requests of the control plane are signed with."""
+        """The key that signs client requests."""
         if self.signature_key is None:
             return None
         return SigningKey.parse(self.signature_key, profile=self.signature_profile)
 
     @property
     def worker_key(self) -> SigningKey | None:
-        """What requests of workers are signed with."""
+        """The key that signs worker requests."""
         if self.worker_signature_key is None:
             return self.control_key
         return SigningKey.parse(self.worker_signature_key, "worker", self.signature_profile)
@@ -91,12 +91,12 @@ class ConnectOptions:
         profile: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> ConnectOptions:
-        """What is given wins over the environment, and that over the profile. Blank variables count as unset.
+        """Combine the sources: arguments, then environment, then profile. Blank variables count as unset.
 
-        Tokens and keys belong together: where one is given, those of the environment and the profile are not looked
-        at; nor those of the profile where the environment has one.
+        Tokens and keys belong together: if one is given as an argument, those of the environment and the profile are
+        ignored, and likewise those of the profile if the environment has one.
         """
-        around = os.environ if environment is None else environment
+        environ = os.environ if environment is None else environment
         given = {
             "url": url if url is None or isinstance(url, str) else ",".join(server_urls(url)),
             "namespace": namespace,
@@ -108,9 +108,9 @@ class ConnectOptions:
             "signature_profile": signature_profile,
             "insecure": insecure,
         }
-        said = {name: around.get(variable, "").strip() or None for name, variable in VARIABLES.items()}
-        said["signature_key"] = key_in(around)
-        return cls(**_merged([given, said, _profile(profile, around)]))
+        variables = {name: environ.get(variable, "").strip() or None for name, variable in VARIABLES.items()}
+        variables["signature_key"] = key_in(environ)
+        return cls(**_merged([given, variables, _profile(profile, environ)]))
 
 
 def _merged(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -126,24 +126,29 @@ def _merged(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _profile(named: str | None, environment: Mapping[str, str]) -> dict[str, Any]:
     wanted = named or environment.get(PROFILE_VARIABLE, "").strip() or None
     path = _profiles_path(environment)
-    try:
-        profiles = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        if wanted is None:
-            return {}
-        raise ProfileError(f"There is no profile {wanted!r}: {path} does not exist") from None
-    except PermissionError:
-        if wanted is None and PROFILES_VARIABLE not in environment:
-            return {}  # nobody asked for what stands in somebody else's home
-        raise ProfileError(f"{path} cannot be read: it is not yours to read") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ProfileError(f"{path} cannot be read: {error}") from None
+    profiles = _profiles(path, wanted, is_optional=wanted is None and PROFILES_VARIABLE not in environment)
     if wanted is None and DEFAULT_PROFILE not in profiles:
         return {}
     name = wanted or DEFAULT_PROFILE
     if not isinstance(profiles.get(name), dict):
         raise ProfileError(f"There is no profile {name!r} in {path}{_near(name, profiles)}")
     return _checked(profiles[name], f"[{name}] in {path}")
+
+
+def _profiles(path: Path, wanted: str | None, *, is_optional: bool) -> dict[str, Any]:
+    """Read the profiles file. A missing file is an error only if a profile is wanted from it."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        if wanted is None:
+            return {}
+        raise ProfileError(f"There is no profile {wanted!r}: {path} does not exist") from None
+    except PermissionError:
+        if is_optional:
+            return {}  # for example an unreadable home directory
+        raise ProfileError(f"{path} cannot be read: permission denied") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ProfileError(f"{path} cannot be read: {error}") from None
 
 
 def _profiles_path(environment: Mapping[str, str]) -> Path:
@@ -157,10 +162,13 @@ def _checked(profile: Mapping[str, Any], where: str) -> dict[str, Any]:
         if name not in known:
             raise ProfileError(f"{where} has an unknown key {name!r}{_near(name, known)}")
         kind, called = (bool, "true or false") if name == "insecure" else (str, "text")
-        is_list = name == "url" and isinstance(value, list) and all(isinstance(each, str) for each in value)
-        if not isinstance(value, kind) and not is_list:
+        if not isinstance(value, kind) and not (name == "url" and _is_text_list(value)):
             raise ProfileError(f"{where}: {name} must be {called}")
     return {name: ",".join(value) if isinstance(value, list) else value for name, value in profile.items()}
+
+
+def _is_text_list(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 def _near(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a client logs while no server answers: that it cannot reach one, when it tries again, and that it is over."""
+"""Log lines of a client while no server is reachable."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Final
 
 log = logging.getLogger("penstock.client")
 AGAIN_SECONDS: Final = 10.0
-"""While an outage lasts, it is logged so often, however many requests wait."""
+"""Interval of log lines during an outage, however many requests wait."""
 
 
 def sentence(text: str) -> str:
-    """A text with a mark at its end, so that another sentence can follow."""
+    """End a text with a full stop, so that another sentence can follow."""
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 class OutageLog:
-    """The outage that the requests of one client share. Times are those of a monotonic clock, in seconds."""
+    """The outage that all requests of one client share. Times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
         self._since: float | None = None
         self._logged_at = 0.0
 
     def record_failure(self, problem: str, pause_s: float, now: float) -> None:
-        """A request found no server and is sent again after a pause."""
+        """Record that a request found no server and is retried after a pause."""
         if self._since is None:
             self._since = now
         elif now - self._logged_at < AGAIN_SECONDS:
@@ -38,7 +38,7 @@ class OutageLog:
         log.warning("%s Trying again in %.1f s%s", sentence(problem), pause_s, since)
 
     def record_recovery(self, url: str, now: float) -> None:
-        """A server has answered."""
+        """Record a response."""
         if self._since is not None:
             log.info("%s answers again, after %.1f s", url, now - self._since)
             self._since = None

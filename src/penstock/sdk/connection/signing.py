@@ -1,8 +1,8 @@
-"""Signing requests: a client proves that it holds a key without sending it.
+"""Request signatures: a client proves that it holds a key without sending it.
 
-The counterpart of the server's signature driver (`DW_AUTH_DRIVER=signature`). Each attempt of a request is signed anew:
-a signature holds for one use within the server's window. What is signed, and how the header looks, is in
-`penstock.wire.signatures` and in the authentication guide.
+The counterpart of the server's signature driver (`DW_AUTH_DRIVER=signature`). Each attempt of a request is signed
+anew, because a signature is valid once, within the server's window. What is signed and the format of the header are
+defined in `penstock.wire.signatures` and in the authentication guide.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
+from penstock.core.permissions import SignatureProfile
 from penstock.wire.signatures import HEADER, SignedRequest, sign
 
 KEY_IDS: Final = ("worker", "operator", "admin", "shared")
@@ -23,22 +23,15 @@ KEY_VARIABLES: Final = {
     "DW_OPERATOR_SIGNATURE_KEY": "operator",
     "DW_SIGNATURE_KEY": "shared",
 }
-"""Where the environment has the key of the control plane, the first one that is set; and whose key it is."""
+"""Environment variables of the client key, in order of precedence, and the id of each key."""
 WORKER_KEY_VARIABLE: Final = "DW_WORKER_SIGNATURE_KEY"
 PROFILE_VARIABLE: Final = "DW_SIGNATURE_PROFILE"
 _BODY_HEADER: Final = "x-signature"
 
 
-class SignatureProfile(StrEnum):
-    """What a signature covers; the server's `DW_SIGNATURE_PROFILE`."""
-
-    PENSTOCK = "penstock"
-    BODY = "body"
-
-
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A key, whose it is, and what is signed with it. The secret does not show."""
+    """A key with its id, and what is signed with it. The secret is left out of its repr."""
 
     key_id: str
     secret: str = field(repr=False)
@@ -52,7 +45,7 @@ class SigningKey:
 
     @classmethod
     def parse(cls, text: str, key_id: str = "shared", profile: str | None = None) -> SigningKey:
-        """Read `operator:secret`; without an id, whose key it is follows from where it was given."""
+        """Read `operator:secret`. Without an id, `key_id` applies."""
         named, found, secret = text.partition(":")
         chosen = _profile(profile)
         if found and named in KEY_IDS:
@@ -60,7 +53,7 @@ class SigningKey:
         return cls(key_id, text, chosen)
 
     def headers(self, request: SignedRequest) -> dict[str, str]:
-        """The header that proves who sends this very request, now."""
+        """Return the header that authenticates this request now."""
         if self.profile is SignatureProfile.BODY:
             key = self.secret.encode("utf-8", "surrogateescape")
             return {_BODY_HEADER: hmac.digest(key, request.body, "sha256").hex()}
@@ -70,7 +63,7 @@ class SigningKey:
 
 
 def key_in(environment: Mapping[str, str]) -> str | None:
-    """The key of the control plane as `id:secret`, if the environment has one."""
+    """Return the client key of the environment as `id:secret`, if there is one."""
     for variable, key_id in KEY_VARIABLES.items():
         if secret := environment.get(variable, "").strip():
             return f"{key_id}:{secret}"

@@ -1,11 +1,11 @@
-"""Requests to a Penstock server over HTTP: sent again when that is safe, answered or refused with a reason.
+"""Requests to a Penstock server over HTTP: retried where that is safe, and answered or refused with a reason.
 
-Paths begin behind `/api`: `/workflows/order-7`, `/worker/register`. `route` escapes the parts of one.
+Paths start after `/api`: `/workflows/order-7`, `/worker/register`. `route` escapes their parts.
 
-Several addresses are those of servers with one database, any of which can answer any request. Requests go to one of
-them until it fails; the next address is then tried at once, and stays the one in use. A pause is made only when every
-address has failed. What may be sent twice follows the same rule with one address and with many: a request is sent
-again if it is idempotent, or if no connection was made.
+Several addresses belong to servers with one database, any of which can answer any request. Requests go to one of them
+until it fails; the next address is then tried immediately, and stays in use. A pause is made only once every address
+has failed. The rule for resending is the same for one address and for many: a request is resent if it is idempotent,
+or if no connection was made.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import ssl as tls
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import Any, Final, Protocol
+from typing import Any, Final, NotRequired, Protocol, TypedDict, Unpack
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -36,78 +36,85 @@ CONTROL_PLANE: Final = ("X-Durable-Workflow-Control-Plane-Version", "2")
 WORKER_PLANE: Final = ("X-Durable-Workflow-Protocol-Version", "1.20")
 ANSWER_SECONDS: Final = 30.0
 MARGIN_SECONDS: Final = 10.0
-"""Beyond what the server was asked to wait, before its answer counts as lost."""
+"""Time beyond the requested wait after which a response counts as lost."""
 RETRY_SECONDS: Final = 30.0
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
 TRIED_AGAIN: Final = (429, 500, 502, 503)
-"""Statuses that say: not now. A request that may be sent twice is."""
+"""Statuses of temporary refusals. Idempotent requests are retried."""
 _ROUTES: Final = {("workflows", "count")}
-"""Paths that are routes of their own for the method with which something is read."""
+"""Ids that collide with a route when read with GET."""
 TRIED_ELSEWHERE: Final = (500, 502, 503)
-"""Of these, the ones that are about this server: another one may answer at once."""
+"""Those of them that concern this server only: another one may answer immediately."""
 _JSON: Final = "application/json"
 _CLOSED: Final = "This client is closed; connect a new one"
 _HEADER_TEXT: Final = re.compile(r"[\x21-\x7e]+")
 _LINE_END: Final = re.compile(r"[\r\n\0]")
 
 
+class ControlOptions(TypedDict):
+    """Options of a control plane request."""
+
+    idempotent: bool
+    """Whether it may be resent after it may have had an effect."""
+    timeout_s: NotRequired[float | None]
+    """How long the server may hold the request."""
+    query: NotRequired[Mapping[str, Any] | None]
+    idempotency_key: NotRequired[str | None]
+
+
+class WorkOptions(TypedDict):
+    """Options of a worker plane request."""
+
+    idempotent: bool
+    """Whether it may be resent after it may have had an effect."""
+    timeout_s: NotRequired[float | None]
+    """How long the server may hold the request."""
+    method: NotRequired[str]
+    """POST unless given."""
+    on_send: NotRequired[Callable[[], None] | None]
+    """Called before each attempt."""
+    answer_s: NotRequired[float | None]
+    """A server that has not answered within this time has failed, and the request is resent."""
+
+
 class Transport(Protocol):
     """How clients and workers reach a server."""
 
     async def control(
-        self,
-        method: str,
-        path: str,
-        body: Json | None = None,
-        *,
-        idempotent: bool,
-        timeout_s: float | None = None,
-        query: Mapping[str, Any] | None = None,
-        idempotency_key: str | None = None,
+        self, method: str, path: str, body: Json | None = None, **options: Unpack[ControlOptions]
     ) -> Json:
-        """A request of the control plane. `timeout_s`: how long the server may hold it."""
+        """Send a control plane request and return the response. Raises `ServerRefused` or `Unreachable`."""
 
-    async def work(
-        self,
-        path: str,
-        body: Json,
-        *,
-        idempotent: bool,
-        timeout_s: float | None = None,
-        method: str = "POST",
-        on_send: Callable[[], None] | None = None,
-        answer_s: float | None = None,
-    ) -> Json:
-        """A request of the worker plane. `on_send` is called before each time that it is sent.
-
-        `answer_s`: a server that has not answered for so long has failed: the request is sent again.
-        """
+    async def work(self, path: str, body: Json, **options: Unpack[WorkOptions]) -> Json:
+        """Send a worker plane request and return the response. Raises `ServerRefused` or `Unreachable`."""
 
     async def close(self) -> None: ...
 
 
 def route(*parts: str) -> str:
-    """A path of these parts, each escaped: none can reach into another."""
+    """Return a path of escaped parts, so that none can contain a separator."""
     return "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
 def route_of(kind: str, id: str, *parts: str) -> str:  # noqa: A002 - the word of the API
-    """The path of something with an id, which may be the word of another route: the workflow `count`."""
+    """Return the path of an object by id, even if the id is also the name of a route, like the workflow `count`."""
     if (kind, id) in _ROUTES:
-        return f"/{kind}/%{ord(id[0]):02X}{id[1:]}" + route(*parts)  # the same text, and not that segment
+        return f"/{kind}/%{ord(id[0]):02X}{id[1:]}" + route(
+            *parts
+        )  # the same text, but not that path segment
     return route(kind, id, *parts)
 
 
 def server_urls(given: str | Sequence[str]) -> tuple[str, ...]:
-    """The addresses of servers, each checked and once: a list, or a text with commas between them."""
+    """Return validated, distinct server addresses from a list or a comma-separated string."""
     texts = given.split(",") if isinstance(given, str) else list(given)
     urls = tuple(dict.fromkeys(base_url(each) for each in texts if each.strip()))
     return urls or (base_url(""),)
 
 
 def base_url(url: str) -> str:
-    """The address of a server, checked and without a slash at its end."""
+    """Validate the address of a server and strip trailing slashes."""
     problem = f"{_shown(url)} is not the address of a server, such as http://127.0.0.1:8080"
     try:
         parts = urlsplit(url.strip())
@@ -133,28 +140,31 @@ def _shown(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RequestRetries:
-    """How long a request is tried again, and the pauses between."""
+    """How long a request is retried, and the pauses between attempts."""
 
     seconds: float = RETRY_SECONDS
     first_pause_s: float = FIRST_PAUSE_SECONDS
     longest_pause_s: float = LONGEST_PAUSE_SECONDS
 
-    def pause_s(self, attempt: int, asked_s: float | None, jitter: float) -> float:
-        """The pause after an attempt (1, 2, …). What the server asked for is never cut; `jitter` is 0 to 1."""
+    def pause_s(self, attempt: int, retry_after_s: float | None, jitter: float) -> float:
+        """Return the pause after an attempt (1, 2, ...).
+
+        A delay requested by the server is never shortened; `jitter` is 0 to 1.
+        """
         grown = min(self.longest_pause_s, self.first_pause_s * 2.0 ** min(attempt - 1, 30))
         own = grown * (0.5 + jitter / 2)
-        return own if asked_s is None else asked_s + min(own, 1.0) * jitter
+        return own if retry_after_s is None else retry_after_s + min(own, 1.0) * jitter
 
 
 @dataclass(slots=True)
 class _Request:
-    """One request, with the same content whenever and wherever it is sent."""
+    """One request, with the same content in every attempt."""
 
     method: str
     path: str
     plane: tuple[str, str]
     head: str = field(repr=False)
-    """Headers of its own, beside those that all requests of its plane have."""
+    """Headers in addition to those of all requests of its plane."""
     content: bytes = field(repr=False)
     has_body: bool
     idempotent: bool
@@ -176,31 +186,30 @@ class _Server:
 
 
 class _FailedAttempt(Exception):
-    """An attempt that brought no result: what to raise, and whether anything may have happened.
+    """A failed attempt: the error to raise, and whether the request may have had an effect.
 
-    `again`: another attempt may succeed; `elsewhere`: one at another address may.
+    `may_retry`: another attempt may succeed; `may_retry_elsewhere`: another address may succeed.
     """
 
     def __init__(
         self,
         error: Exception,
         *,
-        happened: bool,
-        again: bool,
-        elsewhere: bool = False,
-        asked_s: float | None = None,
+        may_have_effect: bool,
+        may_retry: bool,
+        may_retry_elsewhere: bool = False,
+        retry_after_s: float | None = None,
     ) -> None:
         super().__init__(str(error))
-        self.error, self.happened, self.asked_s = error, happened, asked_s
-        self.again, self.elsewhere = again, elsewhere
+        self.error, self.may_have_effect, self.retry_after_s = error, may_have_effect, retry_after_s
+        self.may_retry, self.may_retry_elsewhere = may_retry, may_retry_elsewhere
 
 
 class HttpTransport:
-    """Keeps connections open and shares them between requests. Made anywhere, used in one event loop.
+    """Keeps connections open and shares them between requests. Belongs to one event loop once it is used.
 
-    A request is sent again after a lost connection, or a refusal that says "not now" (429, 503), if it is
-    idempotent; else only if no connection could be made. Redirects are not followed, so that a token
-    reaches the server that was named and no other.
+    After a lost connection or a temporary refusal (429, 503) an idempotent request is resent; any other request only
+    if no connection was made. Redirects are not followed, so that a token reaches only the configured server.
     """
 
     def __init__(
@@ -215,7 +224,7 @@ class HttpTransport:
         worker_key: SigningKey | None = None,
         ssl: tls.SSLContext | bool = True,
         insecure: bool = False,
-        patience: RequestRetries | None = None,
+        retries: RequestRetries | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.urls = server_urls(url)
@@ -223,7 +232,7 @@ class HttpTransport:
         self._control_token = control_token or token
         self._worker_token = worker_token or token
         self._ssl = ssl
-        self._patience = patience or RequestRetries()
+        self._retries = retries or RequestRetries()
         self._jitter = jitter
         self._keys = {CONTROL_PLANE: control_key, WORKER_PLANE: worker_key or control_key}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -238,7 +247,7 @@ class HttpTransport:
 
     @property
     def url(self) -> str:
-        """The address that requests go to now."""
+        """The address in use."""
         return self.urls[self._in_use]
 
     def __repr__(self) -> str:
@@ -258,46 +267,28 @@ class HttpTransport:
             )
 
     async def control(
-        self,
-        method: str,
-        path: str,
-        body: Json | None = None,
-        *,
-        idempotent: bool,
-        timeout_s: float | None = None,
-        query: Mapping[str, Any] | None = None,
-        idempotency_key: str | None = None,
+        self, method: str, path: str, body: Json | None = None, **options: Unpack[ControlOptions]
     ) -> Json:
-        """Ask the control plane. `timeout_s` is how long the server may hold the request; a margin is added."""
-        head = ""
-        if idempotency_key is not None:
-            head = f"Idempotency-Key: {_one_line(idempotency_key)}\r\n"
+        key, query = options.get("idempotency_key"), options.get("query")
+        head = "" if key is None else f"Idempotency-Key: {_one_line(key)}\r\n"
         if query is not None:
             path += _queried(query)
-        call = _call(method, path, CONTROL_PLANE, head, body, idempotent, timeout_s)
+        call = _call(method, path, CONTROL_PLANE, head, body, options["idempotent"], options.get("timeout_s"))
         return await self._send_with_retries(call)
 
-    async def work(
-        self,
-        path: str,
-        body: Json,
-        *,
-        idempotent: bool,
-        timeout_s: float | None = None,
-        method: str = "POST",
-        on_send: Callable[[], None] | None = None,
-        answer_s: float | None = None,
-    ) -> Json:
-        """Ask the worker plane; the path begins with `/worker`. A DELETE is sent without its body."""
+    async def work(self, path: str, body: Json, **options: Unpack[WorkOptions]) -> Json:
+        """Send a worker plane request; the path starts with `/worker`. GET and DELETE are sent without a body."""
+        method = options.get("method", "POST")
         sent = None if method in ("GET", "DELETE") else body
-        call = _call(method, path, WORKER_PLANE, "", sent, idempotent, timeout_s)
-        call.on_send = on_send
+        call = _call(method, path, WORKER_PLANE, "", sent, options["idempotent"], options.get("timeout_s"))
+        call.on_send = options.get("on_send")
+        answer_s = options.get("answer_s")
         if answer_s is not None:
             call.timeout_s = min(call.timeout_s, answer_s)
         return await self._send_with_retries(call)
 
     async def close(self) -> None:
-        """Close all connections; the transport cannot be used again."""
+        """Close all connections. The transport cannot be used again."""
         self._closed = True
         open_ = [each.connections for each in self._servers if each.connections is not None]
         for server in self._servers:
@@ -305,10 +296,10 @@ class HttpTransport:
         for connections in open_:
             connections.close()
         if open_:
-            await asyncio.sleep(0)  # the loop closes the sockets in its next turn
+            await asyncio.sleep(0)  # the event loop closes the sockets in its next iteration
 
     def _head(self, server: _Server, plane: tuple[str, str]) -> str:
-        """The headers that all requests of a plane have. Within a machine nothing is compressed."""
+        """Return the headers of all requests of a plane. Nothing is compressed on the same machine."""
         token = self._control_token if plane is CONTROL_PLANE else self._worker_token
         headers = {
             "Host": server.host,
@@ -324,7 +315,7 @@ class HttpTransport:
         return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
     async def _send_with_retries(self, call: _Request) -> Json:
-        """Patience counts from the first trouble, so that a long poll has all of it."""
+        """Send until answered. The retry time counts from the first failure, so that a long poll does not use it up."""
         ends_at: float | None = None
         failed: dict[int, str] = {}
         pauses = 0
@@ -332,31 +323,38 @@ class HttpTransport:
             place = self._in_use
             try:
                 body = await self._send(call, self._servers[place])
-            except _FailedAttempt as trouble:
-                now = asyncio.get_running_loop().time()
-                ends_at = ends_at or now + self._patience.seconds
-                failed[place] = str(trouble.error)
-                if trouble.happened and not call.idempotent:
-                    raise trouble.error from trouble.error.__cause__
-                if trouble.elsewhere and self._next_server(place, failed):
+            except _FailedAttempt as failure:
+                ends_at = ends_at or asyncio.get_running_loop().time() + self._retries.seconds
+                failed[place] = str(failure.error)
+                if failure.may_have_effect and not call.idempotent:
+                    raise failure.error from failure.error.__cause__
+                if failure.may_retry_elsewhere and self._next_server(place, failed):
                     continue
                 pauses += 1
-                pause_s = self._patience.pause_s(pauses, trouble.asked_s, self._jitter())
-                if not trouble.again or now + pause_s >= ends_at:
-                    raise self._final_error(trouble.error, failed) from trouble.error.__cause__
-                if isinstance(trouble.error, Unreachable):
-                    self._outage.record_failure(str(self._final_error(trouble.error, failed)), pause_s, now)
+                await self._pause(failure, failed, pauses, ends_at)
+                failed = {}
             else:
                 self._outage.record_recovery(self._servers[place].url, asyncio.get_running_loop().time())
                 self._log_move(place)
                 return body
-            failed = {}
-            await asyncio.sleep(pause_s)
+
+    async def _pause(
+        self, failure: _FailedAttempt, failed: Mapping[int, str], pauses: int, ends_at: float
+    ) -> None:
+        """Pause before the next attempt; raise the error if there must not be one."""
+        now = asyncio.get_running_loop().time()
+        pause_s = self._retries.pause_s(pauses, failure.retry_after_s, self._jitter())
+        error = self._final_error(failure.error, failed)
+        if not failure.may_retry or now + pause_s >= ends_at:
+            raise error from failure.error.__cause__
+        if isinstance(error, Unreachable):
+            self._outage.record_failure(str(error), pause_s, now)
+        await asyncio.sleep(pause_s)
 
     def _next_server(self, place: int, failed: Mapping[int, str]) -> bool:
-        """Use the address after the one that failed, unless another request has moved on already.
+        """Switch to the next address, unless another request has done so already.
 
-        False when this request has tried every address since its last pause.
+        Returns False if this request has tried every address since its last pause.
         """
         if self._in_use == place:
             self._in_use = (place + 1) % len(self._servers)
@@ -364,13 +362,13 @@ class HttpTransport:
         return self._in_use not in failed
 
     def _log_move(self, place: int) -> None:
-        """Log, once, that another address is in use now."""
+        """Log once that another address is in use."""
         if place == self._in_use != self._logged_server:
             self._logged_server = place
             log.warning("%s Requests go to %s now", sentence(self._move_reason), self.urls[place])
 
     def _final_error(self, error: Exception, failed: Mapping[int, str]) -> Exception:
-        """The error to raise: with several addresses it names what is wrong with each."""
+        """Return the error to raise: with several addresses it names the problem of each."""
         if len(failed) < 2 or not isinstance(error, Unreachable):
             return error
         return Unreachable("No server can be reached. " + " ".join(map(sentence, failed.values())))
@@ -380,15 +378,15 @@ class HttpTransport:
         request = self._request(call, server)
         renewed = None if self._keys[call.plane] is None else lambda: self._request(call, server)
         try:
-            answer = await connections.send(
+            response = await connections.send(
                 request, call.timeout_s, again=call.idempotent, renewed=renewed, on_send=call.on_send
             )
         except (ConnectFailed, MalformedResponse, OSError) as error:
             raise self._lost(call, server, error) from None
-        return self._read(answer, server)
+        return self._read(response, server)
 
     def _request(self, call: _Request, server: _Server) -> bytes:
-        """The bytes to send. A signature holds for one use, so that each attempt has another."""
+        """Return the bytes to send. Each attempt needs a new signature, because a signature is valid once."""
         head = server.heads[call.plane] + call.head
         key = self._keys[call.plane]
         target = f"{server.root}{call.path}"
@@ -419,7 +417,7 @@ class HttpTransport:
                     "A client belongs to the event loop that first used it; connect one in each loop"
                 )
             for each in self._servers:
-                each.connections = None  # the loop is gone, and the connections with it
+                each.connections = None  # the event loop is gone, and its connections with it
             self._loop = loop
         if server.connections is None:
             server.connections = HttpConnectionPool(server.url, self._ssl)
@@ -431,53 +429,63 @@ class HttpTransport:
         made = not isinstance(error, ConnectFailed)
         cause = error.cause if isinstance(error, ConnectFailed) else error
         insecure = isinstance(cause, tls.SSLError)
-        url = server.url
-        text = f"{url} did not answer: {_plain(cause)}"
-        if self._closed:
-            text = _CLOSED
-        elif insecure:
-            text = f"No secure connection to {url}: {_plain(cause)}. Check the certificate"
-        elif not made:
-            text = (
-                f"Cannot reach {url}: {_plain(cause)}. Does the server run (`penstock dev`) and listen there?"
-            )
-        elif isinstance(cause, ResponseTooLarge):
-            text = f"The answer of {url} was not read: {cause}"
-        elif isinstance(cause, TimeoutError):
-            text = f"{url} did not answer within {call.timeout_s:g} seconds"
+        text = _CLOSED if self._closed else _loss_text(server.url, cause, made, call.timeout_s)
         if made and not call.idempotent:
-            text += ". The request may have been carried out: look before you repeat it"
+            text += ". The request may have had an effect: check before you repeat it"
         lost = RuntimeError(text) if self._closed else Unreachable(text)
-        lost.__cause__ = cause.with_traceback(None)  # where in asyncio it failed says nothing
+        lost.__cause__ = cause.with_traceback(None)  # where in asyncio it failed is not useful
         hopeless = self._closed or isinstance(cause, ResponseTooLarge)
-        return _FailedAttempt(lost, happened=made, again=not (hopeless or insecure), elsewhere=not hopeless)
+        return _FailedAttempt(
+            lost, may_have_effect=made, may_retry=not (hopeless or insecure), may_retry_elsewhere=not hopeless
+        )
 
-    def _read(self, answer: HttpResponse, server: _Server) -> Json:
-        status = answer.status
+    def _read(self, response: HttpResponse, server: _Server) -> Json:
+        status = response.status
         try:
-            body = msgspec.json.decode(answer.body)
+            body = msgspec.json.decode(response.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             body = None
         if status < 300 and isinstance(body, dict):
             return body
-        asked_s = _seconds(answer.headers.get(b"retry-after"))
+        retry_after_s = _seconds(response.headers.get(b"retry-after"))
         if not isinstance(body, dict):
-            raise _not_a_penstock_server(server.url, status, asked_s)
+            raise _not_a_penstock_server(server.url, status, retry_after_s)
         refused: ServerRefused = refusal(status, body)
-        again, elsewhere = status in TRIED_AGAIN, status in TRIED_ELSEWHERE
-        raise _FailedAttempt(refused, happened=True, again=again, elsewhere=elsewhere, asked_s=asked_s)
+        may_retry, may_retry_elsewhere = status in TRIED_AGAIN, status in TRIED_ELSEWHERE
+        raise _FailedAttempt(
+            refused,
+            may_have_effect=True,
+            may_retry=may_retry,
+            may_retry_elsewhere=may_retry_elsewhere,
+            retry_after_s=retry_after_s,
+        )
 
 
-def _not_a_penstock_server(url: str, status: int, asked_s: float | None) -> _FailedAttempt:
-    """An answer that did not come from a Penstock server."""
+def _loss_text(url: str, cause: Exception, made: bool, timeout_s: float) -> str:
+    """Return the message for a request without a response; `made` says whether there was a connection."""
+    if isinstance(cause, tls.SSLError):
+        return f"No secure connection to {url}: {_plain(cause)}. Check the certificate"
+    if not made:
+        return f"Cannot reach {url}: {_plain(cause)}. Does the server run (`penstock dev`) and listen there?"
+    if isinstance(cause, ResponseTooLarge):
+        return f"The answer of {url} was not read: {cause}"
+    if isinstance(cause, TimeoutError):
+        return f"{url} did not answer within {timeout_s:g} seconds"
+    return f"{url} did not answer: {_plain(cause)}"
+
+
+def _not_a_penstock_server(url: str, status: int, retry_after_s: float | None) -> _FailedAttempt:
+    """Return the error for a response that did not come from a Penstock server."""
     if status >= 500:
-        away = Unreachable(f"A proxy before {url} says that the server is away (status {status})")
-        return _FailedAttempt(away, happened=True, again=True, elsewhere=True, asked_s=asked_s)
+        away = Unreachable(f"A proxy before {url} reports that the server is unreachable (status {status})")
+        return _FailedAttempt(
+            away, may_have_effect=True, may_retry=True, may_retry_elsewhere=True, retry_after_s=retry_after_s
+        )
     text = (
         f"{url} answered (status {status}), but not as a Penstock server does."
         " Check the address and the port: another program may be listening there."
     )
-    return _FailedAttempt(Unreachable(text), happened=True, again=False)
+    return _FailedAttempt(Unreachable(text), may_have_effect=True, may_retry=False)
 
 
 def _call(
@@ -515,14 +523,14 @@ def _text(value: object) -> str:
 
 
 def _one_line(text: str) -> str:
-    """The value of a header, which must not begin another one."""
+    """Return a header value without line breaks, which would start another header."""
     if _LINE_END.search(text):
         raise ValueError(f"An idempotency key is one line of text, not {text!r}")
     return text
 
 
 def _seconds(header: bytes | None) -> float | None:
-    """What Retry-After asks for; a date there is not understood, and our own pause is taken."""
+    """Return the seconds of a Retry-After header; a date is ignored, and the default pause is used."""
     text = "" if header is None else header.decode("latin-1").strip()
     return float(text) if re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", text) else None
 

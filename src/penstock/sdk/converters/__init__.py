@@ -1,4 +1,4 @@
-"""How values travel: Python values as plain data in the contract's payload codec, and back by type hints."""
+"""Data converters: Python values to payloads in the contract's codec, and back by type hints."""
 
 from penstock.sdk.converters.conversion_errors import ConversionError, PayloadTooLarge
 from penstock.sdk.converters.data_converter import DEFAULT, DataConverter, Envelope

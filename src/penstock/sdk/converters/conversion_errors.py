@@ -1,12 +1,12 @@
-"""What is said when a value cannot travel, or does not fit where it arrives."""
+"""Errors for values that cannot be encoded, or do not match the type expected by the receiver."""
 
 from __future__ import annotations
 
 
 class ConversionError(ValueError):
-    """A value that cannot be sent, or that is not what its receiver expects.
+    """A value cannot be encoded, or does not have the type that its receiver expects.
 
-    `what` names the thing, `path` the place inside it (empty: all of it), `expected` the type that was wanted.
+    `what` names the value, `path` the position inside it (empty for the whole), `expected` the expected type.
     """
 
     def __init__(self, what: str, problem: str, *, path: str = "", expected: str | None = None) -> None:
@@ -21,7 +21,7 @@ class ConversionError(ValueError):
 
 
 class PayloadTooLarge(ConversionError):
-    """A value that is larger, encoded, than a payload may be."""
+    """An encoded value exceeds the maximum payload size."""
 
     def __init__(self, what: str, size: int, limit: int) -> None:
         problem = (

@@ -1,4 +1,4 @@
-"""Values to payloads and back."""
+"""`DataConverter`: values to payloads and back."""
 
 from __future__ import annotations
 
@@ -27,10 +27,14 @@ PAYLOAD_BYTES_MAX: Final = 2_097_152
 
 
 class DataConverter:
-    """Turns arguments and results into payloads, and payloads into what type hints ask for.
+    """Encodes arguments and results as payloads, and decodes payloads by type hints.
 
-    `codecs` are applied in their order to each value that is sent, and backwards to what arrives. What zlib has
-    compressed can always be read. `payload_bytes_max` bounds what one payload takes, encoded.
+    Subclass `PayloadCodec` rather than this class for encryption or compression.
+
+    Args:
+        codecs: applied in order to each value that is sent, and in reverse order to values received. Values
+            compressed by zlib can be read even without a codec for it.
+        payload_bytes_max: maximum size of one encoded payload. Larger values raise `PayloadTooLarge`.
     """
 
     def __init__(
@@ -48,18 +52,21 @@ class DataConverter:
 
     @property
     def is_plain(self) -> bool:
-        """Whether no code of users takes part in it, apart from that of the types that hints name."""
+        """Whether no user code is involved, apart from the types that hints name."""
         return type(self) is DataConverter and not self.codecs
 
     def encode(self, value: object, what: str) -> Envelope:
-        """One value. `what` names it in errors: `result of activity "charge"`."""
+        """Encode one value. `what` names it in errors: `result of activity "charge"`."""
         blob = None if self.codecs or _looks_encoded(value) else _encoded_as_it_is(value)
         if blob is None:
             blob = _encoded(self._wrapped(value, what), what)
         return self._sized(blob, what)
 
     def encode_arguments(self, values: Sequence[object], what: str) -> Envelope:
-        """A list of arguments; each goes through the codecs by itself. `what` takes them: `activity "charge"`."""
+        """Encode a list of arguments.
+
+        Each passes through the codecs separately. `what` names their receiver: `activity "charge"`.
+        """
         what = _taker(what)
         as_they_are = not self.codecs and not any(map(_looks_encoded, values))
         blob = _encoded_as_it_is(list(values)) if as_they_are else None
@@ -73,7 +80,7 @@ class DataConverter:
     def decode(
         self, payload: Mapping[str, Any] | str | None, hint: Any = None, *, what: str = "the payload"
     ) -> Any:
-        """One value from an envelope or a bare blob, as the hinted type; nothing gives None."""
+        """Decode one value from an envelope or a bare blob to the hinted type; no payload gives None."""
         if payload is None:
             return None
         return self._read(_decoded(payload, what), hint, what)
@@ -85,7 +92,7 @@ class DataConverter:
         *,
         what: str = "the payload",
     ) -> list[Any]:
-        """A list of arguments, as many as were sent; those beyond the hints are plain data."""
+        """Decode all arguments that were sent. Those without a hint are plain data."""
         if payload is None:
             return []
         what = _taker(what)
@@ -139,7 +146,7 @@ def _looks_encoded(value: object) -> bool:
 
 
 def _encoded_as_it_is(value: object) -> str | None:
-    """Most values are plain already, and are written without being copied first."""
+    """Encode a value that is plain already, as most are, without copying it first; None if it is not plain."""
     try:
         return payload_codec.encode(value)
     except Unencodable:

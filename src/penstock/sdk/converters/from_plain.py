@@ -1,4 +1,4 @@
-"""From plain data to the type that the receiver's code names: dataclasses, models, dates, enums and the like."""
+"""Converts plain data to the type that the receiver declares: dataclasses, models, dates, enums and others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXPECTED = re.compile(r"^Expected `(?P<expected>[^`]*)`(?:, got `(?P<got>[^`]*)
 
 
 class TypeMismatch(Exception):
-    """Data that is not of the expected type: where, and what is the matter."""
+    """Data does not have the expected type: the position and the problem."""
 
     def __init__(self, problem: str, path: str = "", expected: str | None = None) -> None:
         super().__init__(problem, path)
@@ -36,7 +36,7 @@ class TypeMismatch(Exception):
 
 
 def from_plain(data: Any, hint: Any) -> Any:
-    """Plain data as a value of the hinted type; without a hint, the data itself. Raises `TypeMismatch`."""
+    """Convert plain data to the hinted type; without a hint, return it unchanged. Raises `TypeMismatch`."""
     if any(hint is each for each in _NO_SHAPE):
         return data
     if is_pydantic(hint):
@@ -54,7 +54,7 @@ def from_plain(data: Any, hint: Any) -> Any:
 
 
 def type_name(hint: Any) -> str:
-    """A type as people write it."""
+    """Return a type as it is written in source code."""
     if isinstance(hint, type) and not get_args(hint):
         return "None" if hint is type(None) else hint.__name__
     origin = get_origin(hint)
@@ -74,11 +74,11 @@ def _refuse(error: msgspec.ValidationError, hint: Any) -> NoReturn:
     problem = found["problem"] if found else str(error)
     wanted = _EXPECTED.match(problem)
     expected = _ours(wanted["expected"]) if wanted else type_name(hint)
-    told = _sentence(problem)
+    problem_text = _sentence(problem)
     if found and found["map"] is not None:
-        told = f"has a key that {told}"
+        problem_text = f"has a key that {problem_text}"
     read_as = "" if wanted and expected == type_name(hint) else f" (read as {type_name(hint)})"
-    raise TypeMismatch(f"{told}{read_as}", path, expected) from None
+    raise TypeMismatch(f"{problem_text}{read_as}", path, expected) from None
 
 
 _WORDS: Final = {"array": "list", "object": "map", "null": "None"}
@@ -89,7 +89,7 @@ def _ours(words: str) -> str:
 
 
 def _sentence(problem: str) -> str:
-    """What msgspec says, as the rest of a sentence that begins with the place."""
+    """Return the text of an msgspec error as the rest of a sentence that starts with the position."""
     found = _EXPECTED.match(problem)
     if found and found["got"]:
         return f"is {_ours(found['got'])}, and {_ours(found['expected'])} is expected"
@@ -112,16 +112,16 @@ def _path_of(error: msgspec.ValidationError) -> str:
 
 def _custom(kind: Any, data: Any) -> Any:
     if is_pydantic(kind):
-        return _told(lambda: _validated(kind, data))
+        return _as_value_error(lambda: _validated(kind, data))
     if get_origin(kind) is None and isinstance(kind, type):
         if isinstance(data, kind):
             return data
-        return _told(lambda: _unknown(kind))
+        return _as_value_error(lambda: _unknown(kind))
     return data
 
 
-def _told(attempt: Callable[[], Any]) -> Any:
-    """Errors of a hook reach the caller of msgspec with their place, if they are ValueErrors."""
+def _as_value_error(attempt: Callable[[], Any]) -> Any:
+    """Call a conversion hook. msgspec adds the position to `ValueError`, but to no other error."""
     try:
         return attempt()
     except TypeMismatch as error:
@@ -157,7 +157,7 @@ def _first_error(error: ValueError) -> tuple[str, str]:
     return path, str(first.get("msg", error))
 
 
-# Types that msgspec refuses: unions of several classes, enums of other values, and what contains them
+# Types that msgspec refuses: unions of several classes, enums of other values, and containers of them
 
 
 def _by_hand(data: Any, hint: Any) -> Any:
@@ -179,7 +179,7 @@ def _by_hand(data: Any, hint: Any) -> Any:
 
 
 def _one_of(data: Any, choices: tuple[Any, ...], hint: Any) -> Any:
-    """The first choice that the data fits, those first that have a place for all of its keys."""
+    """Return the data as the first matching choice, trying those first that have a field for every key."""
     reasons: list[str] = []
     for choice in sorted(choices, key=lambda each: _left_over(data, each)):
         try:
@@ -190,25 +190,24 @@ def _one_of(data: Any, choices: tuple[Any, ...], hint: Any) -> Any:
 
 
 def _left_over(data: Any, choice: Any) -> int:
-    if not isinstance(data, Mapping):
-        return 0
-    known: set[str] | None = None
+    """Return how many keys of a map are not fields of the choice."""
+    known = _field_names(choice)
+    return 0 if known is None or not isinstance(data, Mapping) else len(data.keys() - known)
+
+
+def _field_names(choice: Any) -> set[str] | None:
     if isinstance(choice, type) and dataclasses.is_dataclass(choice):
-        known = {field.name for field in dataclasses.fields(choice)}
-    elif isinstance(choice, type) and issubclass(choice, msgspec.Struct):
-        known = set(choice.__struct_encode_fields__)
-    elif hasattr(choice, "model_fields"):
-        known = {field.alias or name for name, field in choice.model_fields.items()}
-    return 0 if known is None else len(data.keys() - known)
+        return {field.name for field in dataclasses.fields(choice)}
+    if isinstance(choice, type) and issubclass(choice, msgspec.Struct):
+        return set(choice.__struct_encode_fields__)
+    if hasattr(choice, "model_fields"):
+        return {field.alias or name for name, field in choice.model_fields.items()}
+    return None
 
 
 def _container(data: Any, origin: type, inner: tuple[Any, ...], hint: Any) -> Any:
     if issubclass(origin, Mapping):
-        if not isinstance(data, Mapping):
-            raise _expected(hint, data)
-        keys = from_plain(dict.fromkeys(data), dict[inner[0], None])  # type: ignore[valid-type]
-        values = [_below(f"[{key!r}]", value, inner[1]) for key, value in data.items()]
-        return dict(zip(keys, values, strict=True))
+        return _mapping(data, inner, hint)
     if not isinstance(data, list):
         raise _expected(hint, data)
     if origin is tuple and not (len(inner) == 2 and inner[1] is Ellipsis):
@@ -219,6 +218,14 @@ def _container(data: Any, origin: type, inner: tuple[Any, ...], hint: Any) -> An
         return tuple(_below(f"[{at}]", item, inner[at]) for at, item in enumerate(data))
     items = [_below(f"[{at}]", item, inner[0]) for at, item in enumerate(data)]
     return origin(items) if origin in (tuple, set, frozenset) else items
+
+
+def _mapping(data: Any, inner: tuple[Any, ...], hint: Any) -> Any:
+    if not isinstance(data, Mapping):
+        raise _expected(hint, data)
+    keys = from_plain(dict.fromkeys(data), dict[inner[0], None])  # type: ignore[valid-type]
+    values = [_below(f"[{key!r}]", value, inner[1]) for key, value in data.items()]
+    return dict(zip(keys, values, strict=True))
 
 
 def _member(data: Any, kind: type[Enum]) -> Enum:

@@ -1,7 +1,7 @@
-"""Codecs that change the bytes of a value on its way, and the form in which the result says so.
+"""Payload codecs: compression, encryption and other transformations of encoded values.
 
-A value that went through codecs travels as a map that names them under one well-known key. Anybody who cannot
-read it sees at least what it is.
+A value that passed through codecs is sent as a map that names them under a well-known key, so that a receiver without
+the codec can at least report what is missing.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from penstock.errors import InvalidInput
 from penstock.sdk.converters.conversion_errors import ConversionError
 
 ENCODED_KEY: Final = "penstock.encoded"
-"""Names the codecs of a value, in the order in which they were applied."""
+"""Lists the codecs of a value in the order in which they were applied."""
 DATA_KEY: Final = "data"
 
 
 class PayloadCodec(Protocol):
-    """Changes the bytes of a value before they are sent, and back after they arrived.
+    """Transforms the bytes of a value before they are sent, and back after they are received.
 
-    A codec that has nothing to do for a value returns the very bytes that it was given; then its name is not
-    written down, and it is not asked when the value arrives. It may be called from several threads.
+    A codec that leaves a value alone returns the same bytes object. Its name is then not recorded, and it is not
+    called when the value is decoded. Codecs may be called from several threads.
     """
 
     @property
     def name(self) -> str:
-        """Names the encoding on the wire. It stays the same for as long as there are values to be read."""
+        """Name of the encoding on the wire. It must not change while stored values use it."""
         ...
 
     def encode(self, data: bytes) -> bytes: ...
@@ -38,7 +38,13 @@ class PayloadCodec(Protocol):
 
 
 class ZlibCodec:
-    """Compresses what is at least `min_size` bytes long and becomes shorter by it."""
+    """Compresses values of at least `min_size` bytes if that makes them smaller.
+
+    Args:
+        min_size: smaller values are left alone.
+        level: zlib compression level.
+        inflated_bytes_max: maximum size of a decompressed value.
+    """
 
     name = "zlib"
 
@@ -70,7 +76,7 @@ class ZlibCodec:
 
 
 def apply_codecs(value: Any, codecs: Sequence[PayloadCodec], what: str) -> Any:
-    """A plain value as it travels. Without a codec that does something to it, that is the value itself."""
+    """Return a plain value as it is sent: unchanged if no codec changes it."""
     names: list[str] = []
     if codecs:
         data = before = _bytes_of(value)
@@ -87,7 +93,7 @@ def apply_codecs(value: Any, codecs: Sequence[PayloadCodec], what: str) -> Any:
 
 
 def undo_codecs(value: Any, codecs: Mapping[str, PayloadCodec], what: str) -> Any:
-    """The plain value inside what travelled."""
+    """Return the plain value of what was received."""
     if not isinstance(value, Mapping) or ENCODED_KEY not in value:
         return value
     names, data = value[ENCODED_KEY], value.get(DATA_KEY)
@@ -98,17 +104,21 @@ def undo_codecs(value: Any, codecs: Mapping[str, PayloadCodec], what: str) -> An
             what, f'it has the key "{ENCODED_KEY}", but not the names and bytes that go with it'
         )
     for name in reversed(names):
-        codec = codecs.get(name) if isinstance(name, str) else None
-        if codec is None:
-            known = ", ".join(f'"{each}"' for each in codecs)
-            raise ConversionError(
-                what, f'it is encoded as "{name}", and this DataConverter has codecs for {known} only'
-            )
-        data = _applied(codec, "decode", data, what)
+        data = _applied(_codec(name, codecs, what), "decode", data, what)
     try:
         return payload_codec.decode(binascii.b2a_base64(data, newline=False).decode("ascii"))
     except InvalidInput as damage:
         raise ConversionError(what, f"it is damaged: {damage.details['payload_error']}") from None
+
+
+def _codec(name: object, codecs: Mapping[str, PayloadCodec], what: str) -> PayloadCodec:
+    codec = codecs.get(name) if isinstance(name, str) else None
+    if codec is None:
+        known = ", ".join(f'"{each}"' for each in codecs)
+        raise ConversionError(
+            what, f'it is encoded as "{name}", and this DataConverter has codecs for {known} only'
+        )
+    return codec
 
 
 def _bytes_of(value: Any) -> bytes:
@@ -119,8 +129,8 @@ def _applied(codec: PayloadCodec, step: str, data: bytes, what: str) -> bytes:
     try:
         changed = codec.encode(data) if step == "encode" else codec.decode(data)
     except Exception as error:
-        told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise ConversionError(what, f'the codec "{codec.name}" cannot {step} it: {told}') from error
+        cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise ConversionError(what, f'the codec "{codec.name}" cannot {step} it: {cause}') from error
     if not isinstance(changed, bytes):
         raise ConversionError(
             what, f'the codec "{codec.name}" gave a {type(changed).__name__} instead of bytes'

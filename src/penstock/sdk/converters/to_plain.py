@@ -1,4 +1,4 @@
-"""From Python values to plain data: null, booleans, numbers, text, bytes, lists, and maps with text keys."""
+"""Converts Python values to plain data: null, booleans, numbers, text, bytes, lists, and maps with text keys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TEXT_FORM: Final = (date, time, timedelta, UUID, Decimal)
 
 
 class NotSerializable(Exception):
-    """A value without a plain form: where it is and what is the matter."""
+    """A value has no plain form: the position and the problem."""
 
     def __init__(self, problem: str, path: str = "") -> None:
         super().__init__(problem, path)
@@ -34,7 +34,7 @@ class NotSerializable(Exception):
         self.path = path
 
     def below(self, step: str) -> NotSerializable:
-        """The same, seen from further out."""
+        """Return the error with its position prefixed by one more step."""
         path = f"{step}{self.path}"
         return NotSerializable(
             self.problem, path if len(path) <= PATH_CHARS_MAX else f"{path[:PATH_CHARS_MAX]}…"
@@ -42,7 +42,7 @@ class NotSerializable(Exception):
 
 
 def to_plain(value: object, depth_left: int = DEPTH_MAX) -> Any:
-    """The plain form of a value. Raises `NotSerializable`, which names the place."""
+    """Return the plain form of a value. Raises `NotSerializable` with the position."""
     if value is None or isinstance(value, bool | bytes):
         return value
     if isinstance(value, Enum):
@@ -119,7 +119,7 @@ def _list(items: Iterable[object], depth_left: int) -> list[Any]:
 
 
 def _ordered(items: list[Any]) -> list[Any]:
-    """The items of a set in an order that does not depend on the process, so that a replay sends the same bytes."""
+    """Sort the items of a set in an order that every process shares, so that a replay encodes the same bytes."""
     try:
         return sorted(items)
     except TypeError:
@@ -157,7 +157,7 @@ _Members = Callable[[Any, int], Any]
 
 @lru_cache(maxsize=4096)
 def _members(kind: type) -> _Members | None:
-    """How the fields of a class are sent; None for a class that does not declare them."""
+    """Return how the fields of a class are encoded; None for a class that does not declare fields."""
     if is_pydantic(kind):
         return _dumped
     if issubclass(kind, msgspec.Struct):
@@ -210,7 +210,7 @@ def _struct_members(kind: type[msgspec.Struct]) -> _Members:
 
 
 def is_pydantic(kind: object) -> bool:
-    """Whether a class is a pydantic model or dataclass; pydantic is not imported to find out."""
+    """Whether a class is a pydantic model or dataclass, without importing pydantic."""
     return "pydantic" in sys.modules and isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
 
 

@@ -1,4 +1,4 @@
-"""How errors travel: what they are, how they are written down, and how they are restored.
+"""Errors of the SDK: their types, their encoding in histories and reports, and their decoding.
 
-The names that users import are in `penstock.sdk.failures`.
+Users import these names from `penstock.failures`.
 """

@@ -1,4 +1,4 @@
-"""From an answer that says no to the error that a caller catches."""
+"""Maps error responses of the server to exceptions."""
 
 from __future__ import annotations
 
@@ -108,35 +108,35 @@ _BY_STATUS: Final[Mapping[int, type[ServerRefused]]] = {
 
 
 def refusal(status: int, body: Any, converter: DataConverter = DEFAULT) -> ServerRefused:
-    """The error for an answer of 400 or more, chosen by its reason, then by its status."""
-    told: Mapping[str, Any] = body if isinstance(body, Mapping) else {}
-    reason = told.get("reason")
+    """Return the exception for a response with status 400 or higher, chosen by its reason, then by its status."""
+    fields: Mapping[str, Any] = body if isinstance(body, Mapping) else {}
+    reason = fields.get("reason")
     if not isinstance(reason, str) or not reason:
         reason = f"http_{status}"
-    said = told.get("message") or told.get("error")
-    message = said if isinstance(said, str) else f"The server answered with status {status}"
-    details = {name: value for name, value in told.items() if name not in ("message", "error", "reason")}
+    text = fields.get("message") or fields.get("error")
+    message = text if isinstance(text, str) else f"The server answered with status {status}"
+    details = {name: value for name, value in fields.items() if name not in ("message", "error", "reason")}
     kind = BY_REASON.get(reason) or _BY_STATUS.get(status, ServerRefused)
-    error = kind(reason, f"{message}{_advice(reason, told)}", status, details)
+    error = kind(reason, f"{message}{_advice(reason, fields)}", status, details)
     if isinstance(error, UpdateFailedError | QueryRejected):
-        _explain(error, told, converter)
+        _explain(error, fields, converter)
     return error
 
 
-def _advice(reason: str, told: Mapping[str, Any]) -> str:
-    """What to give a client that the server does not know, where its own message cannot say so."""
-    if reason != Reason.UNAUTHORIZED or told.get("authentication") != "signature":
+def _advice(reason: str, fields: Mapping[str, Any]) -> str:
+    """Return which credentials to pass, where the server's message cannot say so."""
+    if reason != Reason.UNAUTHORIZED or fields.get("authentication") != "signature":
         return ""
-    profile = ', signature_profile="body"' if told.get("signature_profile") == "body" else ""
+    profile = ', signature_profile="body"' if fields.get("signature_profile") == "body" else ""
     return (
         f' Give the client a key: Client.connect(signature_key="operator:…"{profile}), worker_signature_key=… for'
         " workers, or DW_OPERATOR_SIGNATURE_KEY and DW_WORKER_SIGNATURE_KEY in the environment."
     )
 
 
-def _explain(error: ServerRefused, told: Mapping[str, Any], converter: DataConverter) -> None:
-    """The code of the workflow has said why."""
-    failure = told.get("failure")
+def _explain(error: ServerRefused, fields: Mapping[str, Any], converter: DataConverter) -> None:
+    """Attach the cause that the workflow code reported."""
+    failure = fields.get("failure")
     if isinstance(failure, Mapping) and failure:
         error.__cause__ = error_from(failure, converter)
     elif error.reason == Reason.UPDATE_VALIDATOR_REJECTED:

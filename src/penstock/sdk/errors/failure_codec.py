@@ -1,6 +1,6 @@
-"""Errors as JSON and back: what activities and workflows report, and what histories tell of it.
+"""Encodes errors as JSON for reports and histories, and decodes them.
 
-A body is bounded: so many causes, so much text, so many bytes of details.
+An encoded failure is bounded: in the number of causes, in characters of text, and in bytes of details.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ CHAIN_MAX: Final = 10
 MESSAGE_CHARS_MAX: Final = 10_000
 NAME_CHARS_MAX: Final = 255
 DETAILS_BYTES_MAX: Final = 262_144
-"""For the details of an error and of all its causes."""
+"""Maximum bytes of details, of an error and all its causes together."""
 REMOTE: Final = "Raised in a worker (most recent call last):\n"
-"""How the note begins with which a restored error shows where it was raised; Python prints notes with tracebacks."""
+"""First line of the note that shows where a decoded error was raised. Python prints notes with tracebacks."""
 _ANOTHER = "WorkflowAlreadyStarted"
 
 
-# Writing
+# Encoding
 
 
 def failure_of(error: BaseException, converter: DataConverter) -> dict[str, Any]:
-    """An error with its causes, as the report of a failed activity and `exception` of a failed workflow say it."""
+    """Encode an error with its causes, for the report of a failed activity and the `exception` of a failed workflow."""
     bodies: list[dict[str, Any]] = []
     details_left = DETAILS_BYTES_MAX
     for each in _chain(error):
@@ -54,7 +54,7 @@ def failure_of(error: BaseException, converter: DataConverter) -> dict[str, Any]
 
 
 def failure_fields(error: BaseException, converter: DataConverter) -> dict[str, Any]:
-    """The fields of the commands `fail_workflow` and `fail_update`."""
+    """Return the fields of the commands `fail_workflow` and `fail_update`."""
     body = failure_of(error, converter)
     return {
         "message": body["message"],
@@ -66,7 +66,7 @@ def failure_fields(error: BaseException, converter: DataConverter) -> dict[str, 
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it came from, the nearest first."""
+    """Yield an error and its causes, nearest first."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen and len(seen) < CHAIN_MAX:
@@ -95,27 +95,25 @@ def _body(error: BaseException) -> dict[str, Any]:
     if stack:
         body["stack_trace"] = stack
     if isinstance(error, FailureError):
-        body |= _told(error)
+        body |= _own_fields(error)
     elif isinstance(error, asyncio.CancelledError):
         body |= {"kind": "cancelled", "cancelled": True}
     return body
 
 
-def _told(error: FailureError) -> dict[str, Any]:
-    """What an error of ours has to say beyond its message."""
+def _own_fields(error: FailureError) -> dict[str, Any]:
+    """Return the fields that an SDK error has beyond its message."""
     match error:
         case ApplicationError():
             return _application(error)
         case ActivityThrottled():
-            rest = error.retry_after
-            told = {} if rest is None else {"retry_after_seconds": rest.total_seconds()}
-            return {"kind": "throttled", "throttled": True} | told
+            return _throttled(error)
         case ActivityError():
-            said = ("activity_type", "activity_id", "attempt", "retry_state")
-            return {"kind": "activity"} | _said(error, said)
+            names = ("activity_type", "activity_id", "attempt", "retry_state")
+            return {"kind": "activity"} | _attributes(error, names)
         case ChildWorkflowError():
-            said = ("workflow_type", "workflow_id", "run_id", "retry_state")
-            return {"kind": "child_workflow"} | _said(error, said)
+            names = ("workflow_type", "workflow_id", "run_id", "retry_state")
+            return {"kind": "child_workflow"} | _attributes(error, names)
         case TimeoutError():
             timeout = {} if error.kind is None else {"timeout_type": _head(error.kind, NAME_CHARS_MAX)}
             return {"kind": "timeout"} | timeout
@@ -124,29 +122,36 @@ def _told(error: FailureError) -> dict[str, Any]:
         case TerminatedError():
             return {"kind": "terminated"}
         case WorkflowAlreadyStartedError():
-            return {"kind": "already_started"} | _said(error, ("workflow_id", "workflow_type", "run_id"))
+            return {"kind": "already_started"} | _attributes(
+                error, ("workflow_id", "workflow_type", "run_id")
+            )
         case _:
             return {}
 
 
+def _throttled(error: ActivityThrottled) -> dict[str, Any]:
+    retry = {} if error.retry_after is None else {"retry_after_seconds": error.retry_after.total_seconds()}
+    return {"kind": "throttled", "throttled": True} | retry
+
+
 def _application(error: ApplicationError) -> dict[str, Any]:
-    told: dict[str, Any] = {"kind": "application", "non_retryable": bool(error.non_retryable)}
+    body: dict[str, Any] = {"kind": "application", "non_retryable": bool(error.non_retryable)}
     name = error.type or type(error).__name__
-    told["type"] = _head(name, NAME_CHARS_MAX)
+    body["type"] = _head(name, NAME_CHARS_MAX)
     if error.type:
-        told["class"] = _head(error.origin or error.type, NAME_CHARS_MAX)
+        body["class"] = _head(error.origin or error.type, NAME_CHARS_MAX)
     if error.next_retry_delay is not None:
-        told["next_retry_delay_seconds"] = error.next_retry_delay.total_seconds()
-    return told
+        body["next_retry_delay_seconds"] = error.next_retry_delay.total_seconds()
+    return body
 
 
-def _said(error: FailureError, names: tuple[str, ...]) -> dict[str, Any]:
+def _attributes(error: FailureError, names: tuple[str, ...]) -> dict[str, Any]:
     values = {name: getattr(error, name) for name in names}
     return {name: str(value) if isinstance(value, str) else value for name, value in values.items() if value}
 
 
 def _add_details(body: dict[str, Any], error: BaseException, converter: DataConverter, left: int) -> int:
-    """Add an error's details, or the reason why they are left out; returns the bytes that they take."""
+    """Add the details of an error, or the reason why they are omitted. Returns the bytes used."""
     try:
         given = getattr(error, "details", ()) if isinstance(error, FailureError) else ()
         if not isinstance(given, tuple) or not given:
@@ -167,17 +172,17 @@ def _add_details(body: dict[str, Any], error: BaseException, converter: DataConv
 
 def _message(error: BaseException) -> str:
     try:
-        told = str(error) if not isinstance(error, ApplicationError) else error.message
+        message = str(error) if not isinstance(error, ApplicationError) else error.message
     except Exception as broken:
-        told = f"(its message cannot be made: {type(broken).__name__})"
+        message = f"(its message cannot be built: {type(broken).__name__})"
     if isinstance(error, BaseExceptionGroup):
-        told += ": " + "; ".join(_named(each) for each in error.exceptions[:CHAIN_MAX])
-    notes = [note for note in getattr(error, "__notes__", ()) if _is_told(note)]
-    return "\n".join([told or type(error).__name__, *notes])
+        message += ": " + "; ".join(_named(each) for each in error.exceptions[:CHAIN_MAX])
+    notes = [note for note in getattr(error, "__notes__", ()) if _belongs_to_message(note)]
+    return "\n".join([message or type(error).__name__, *notes])
 
 
-def _is_told(note: object) -> bool:
-    """Whether a note is part of the message. A remote traceback is not: it is sent on as such."""
+def _belongs_to_message(note: object) -> bool:
+    """Whether a note belongs to the message. A remote traceback does not; it is sent separately."""
     return isinstance(note, str) and not note.startswith(REMOTE)
 
 
@@ -186,30 +191,33 @@ def _named(error: BaseException) -> str:
 
 
 def _stack(error: BaseException) -> str | None:
-    """The frames that it was raised in: those of another process, if it came from there."""
-    told = error.stack_trace if isinstance(error, FailureError) else None
-    if told is None:
-        told = frames_text(error)
-    return None if told is None else bounded(_clean(told))
+    """Return the frames in which the error was raised, including those of another process."""
+    stack = error.stack_trace if isinstance(error, FailureError) else None
+    if stack is None:
+        stack = frames_text(error)
+    return None if stack is None else bounded(_clean(stack))
 
 
-def _head(text: str, most: int) -> str:
+def _head(text: str, limit: int) -> str:
     text = _clean(text)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _clean(text: str) -> str:
-    """What every store and every JSON parser takes."""
+    """Remove characters that not every store and JSON parser accepts."""
     return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-# Restoring
+# Decoding
 
 
 def error_from(
     payload: Mapping[str, Any], converter: DataConverter, *, event_type: str | None = None
 ) -> FailureError:
-    """The error that an event tells of, with its causes. Without `event_type`, what the payload names decides."""
+    """Return the error that an event describes, with its causes.
+
+    Without `event_type` it is chosen by the payload's fields.
+    """
     ending = _ending(payload, event_type)
     if _text(payload, "child_workflow_type") is not None:
         return _child(payload, ending, converter)
@@ -219,7 +227,7 @@ def error_from(
 
 
 def _ending(payload: Mapping[str, Any], event_type: str | None) -> str:
-    """How something ended: failed, timed_out, cancelled or terminated."""
+    """Return how something ended: failed, timed_out, cancelled or terminated."""
     name = event_type or ""
     closed, category = payload.get("closed_reason"), payload.get("failure_category")
     if _text(payload, "timeout_kind") is not None or name.endswith("TimedOut") or category == "timeout":
@@ -231,16 +239,16 @@ def _ending(payload: Mapping[str, Any], event_type: str | None) -> str:
 
 
 def _ended(payload: Mapping[str, Any], ending: str, converter: DataConverter) -> FailureError:
-    """What happened itself, without who it happened to."""
-    said = _text(payload, "message") or _text(payload, "reason") or _text(payload, "closed_reason")
+    """Return the error itself, without the activity or child workflow that it happened to."""
     match ending:
         case "timed_out":
-            kind = _text(payload, "timeout_kind") or _text(payload, "timeout_type")
-            error: FailureError = TimeoutError(said or "Timed out", kind)
+            message = _text(payload, "message", "reason", "closed_reason")
+            kind = _text(payload, "timeout_kind", "timeout_type")
+            error: FailureError = TimeoutError(message or "Timed out", kind)
         case "cancelled":
-            error = CancelledError(_text(payload, "reason") or said or "Cancelled")
+            error = CancelledError(_text(payload, "reason", "message", "closed_reason") or "Cancelled")
         case "terminated":
-            error = TerminatedError(_text(payload, "reason") or said or "Terminated")
+            error = TerminatedError(_text(payload, "reason", "message", "closed_reason") or "Terminated")
         case _:
             return _restored(_exception_of(payload), converter, CHAIN_MAX)
     error.failure = payload
@@ -248,7 +256,7 @@ def _ended(payload: Mapping[str, Any], ending: str, converter: DataConverter) ->
 
 
 def _exception_of(payload: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The neutral form of an exception, from its own object and from the fields beside it."""
+    """Return an exception in neutral form, from its object and the fields beside it."""
     inner = payload.get("exception")
     exception: dict[str, Any] = dict(inner) if isinstance(inner, Mapping) else {}
     if not isinstance(inner, Mapping) and ("type" in payload or "kind" in payload):
@@ -281,8 +289,8 @@ def _child(payload: Mapping[str, Any], ending: str, converter: DataConverter) ->
     name, workflow_id = _text(payload, "child_workflow_type"), _text(payload, "child_workflow_instance_id")
     if payload.get("exception_type") == _ANOTHER and ending == "failed":
         named = {"workflow_id": workflow_id, "workflow_type": name}
-        said = _text(payload, "message") or "The workflow id is in use"
-        return WorkflowAlreadyStartedError(message=said, details=named)
+        message = _text(payload, "message") or "The workflow id is in use"
+        return WorkflowAlreadyStartedError(message=message, details=named)
     error = ChildWorkflowError(
         f'Child workflow "{name}" {_VERBS[ending]}',
         workflow_type=name,
@@ -309,21 +317,24 @@ def _attempt(payload: Mapping[str, Any]) -> int | None:
 
 
 def _retry_state(payload: Mapping[str, Any], ending: str) -> RetryState | None:
-    """Why it was not tried again, as far as the event says."""
+    """Return why there was no further retry, as far as the event says."""
     if ending in ("cancelled", "terminated"):
         return RetryState.CANCEL_REQUESTED if ending == "cancelled" else None
     if payload.get("non_retryable") is True:
         return RetryState.NON_RETRYABLE_FAILURE
     if payload.get("timeout_kind") in ("schedule_to_close", "schedule_to_start"):
         return RetryState.TIMEOUT
-    activity, attempt = payload.get("activity"), _attempt(payload)
+    max_attempts, attempt = _max_attempts(payload), _attempt(payload)
+    if max_attempts is None or attempt is None or attempt < max_attempts:
+        return None
+    return RetryState.RETRY_POLICY_NOT_SET if max_attempts == 1 else RetryState.MAXIMUM_ATTEMPTS_REACHED
+
+
+def _max_attempts(payload: Mapping[str, Any]) -> int | None:
+    activity = payload.get("activity")
     policy = activity.get("retry_policy") if isinstance(activity, Mapping) else None
-    most = policy.get("max_attempts") if isinstance(policy, Mapping) else None
-    if not isinstance(most, int) or attempt is None:
-        return None
-    if attempt < most:
-        return None
-    return RetryState.RETRY_POLICY_NOT_SET if most == 1 else RetryState.MAXIMUM_ATTEMPTS_REACHED
+    number = policy.get("max_attempts") if isinstance(policy, Mapping) else None
+    return number if isinstance(number, int) else None
 
 
 def _restored(body: Mapping[str, Any], converter: DataConverter, left: int) -> FailureError:
@@ -337,7 +348,7 @@ def _restored(body: Mapping[str, Any], converter: DataConverter, left: int) -> F
 
 
 def _cause_of(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The cause, also of a saga whose compensation failed as another SDK tells it."""
+    """Return the cause, including that of a saga with a failed compensation as another SDK reports it."""
     if isinstance(cause := body.get("cause"), Mapping):
         return cause
     compensation, initiating = body.get("compensation_failure"), body.get("initiating_failure")
@@ -347,7 +358,7 @@ def _cause_of(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _bare(body: Mapping[str, Any], converter: DataConverter) -> FailureError:
-    """An error without its causes."""
+    """Return an error without its causes."""
     error = _of_kind(body, converter)
     error.failure = body
     error.stack_trace = _text(body, "stack_trace")
@@ -359,7 +370,9 @@ def _bare(body: Mapping[str, Any], converter: DataConverter) -> FailureError:
 def _of_kind(body: Mapping[str, Any], converter: DataConverter) -> FailureError:
     message = _text(body, "message")
     kind = _text(body, "kind")
-    if body.get("cancelled") is True or kind in ("cancelled", "cancellation"):
+    if body.get("cancelled") is True:
+        kind = "cancelled"
+    if kind in ("cancelled", "cancellation"):
         return CancelledError(message or "Cancelled", *_readable_details(body, converter))
     match kind:
         case "activity":
@@ -373,16 +386,20 @@ def _of_kind(body: Mapping[str, Any], converter: DataConverter) -> FailureError:
         case "throttled":
             return _bare_throttled(body, message)
         case "already_started":
-            named = {name: body.get(name) for name in ("workflow_id", "workflow_type", "run_id")}
-            return WorkflowAlreadyStartedError(message=message or "The workflow id is in use", details=named)
+            return _bare_already_started(body, message)
         case _:
             return _bare_application(body, converter)
+
+
+def _bare_already_started(body: Mapping[str, Any], message: str | None) -> WorkflowAlreadyStartedError:
+    named = {name: body.get(name) for name in ("workflow_id", "workflow_type", "run_id")}
+    return WorkflowAlreadyStartedError(message=message or "The workflow id is in use", details=named)
 
 
 def _bare_application(body: Mapping[str, Any], converter: DataConverter) -> ApplicationError:
     name = _text(body, "type")
     error = ApplicationError(
-        _text(body, "message") or name or "It failed and did not say why",
+        _text(body, "message") or name or "It failed without a message",
         type=None if name == ApplicationError.__name__ else name,
         non_retryable=body.get("non_retryable") is True,
         next_retry_delay=_pause(body.get("next_retry_delay_seconds")),
@@ -397,9 +414,9 @@ def _bare_application(body: Mapping[str, Any], converter: DataConverter) -> Appl
 
 def _bare_activity(body: Mapping[str, Any]) -> ActivityError:
     name, attempt = _text(body, "activity_type"), body.get("attempt")
-    said = _text(body, "message") if body.get("kind") else None
+    message = _text(body, "message") if body.get("kind") else None
     return ActivityError(
-        said or f'Activity "{name}" failed',
+        message or f'Activity "{name}" failed',
         activity_type=name,
         activity_id=_text(body, "activity_id"),
         attempt=attempt if isinstance(attempt, int) else None,
@@ -425,8 +442,8 @@ def _bare_throttled(body: Mapping[str, Any], message: str | None) -> ActivityThr
 
 
 def _known_state(body: Mapping[str, Any]) -> RetryState | None:
-    said = _text(body, "retry_state")
-    return RetryState(said) if said in set(RetryState) else None
+    state = _text(body, "retry_state")
+    return RetryState(state) if state in set(RetryState) else None
 
 
 def _pause(seconds: object) -> timedelta | None:
@@ -437,7 +454,7 @@ def _pause(seconds: object) -> timedelta | None:
 
 
 def _details(body: Mapping[str, Any], converter: DataConverter) -> tuple[Any, ...]:
-    """What was given along: in an envelope, as a bare blob, or as plain JSON."""
+    """Decode details: from an envelope, a bare blob, or plain JSON."""
     sent = body.get("details")
     if sent is None:
         return ()
@@ -455,9 +472,10 @@ def _readable_details(body: Mapping[str, Any], converter: DataConverter) -> tupl
         return ()
 
 
-def _text(body: Mapping[str, Any], name: str) -> str | None:
-    said = body.get(name)
-    return said if isinstance(said, str) and said else None
+def _text(body: Mapping[str, Any], *names: str) -> str | None:
+    """Return the first of these fields that is a non-empty string."""
+    values = (body.get(name) for name in names)
+    return next((value for value in values if isinstance(value, str) and value), None)
 
 
 _Error = TypeVar("_Error", bound=FailureError)

@@ -1,4 +1,4 @@
-"""The errors of workflows and activities."""
+"""Failures of workflows and activities."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ RETRY_AFTER_MAX: Final = timedelta(days=1)
 
 
 class SdkError(Exception):
-    """Base of all errors of the SDK."""
+    """Base class of all errors of the SDK."""
 
 
 class RetryState(StrEnum):
-    """Why something was not tried again."""
+    """Why there was no further retry."""
 
     NON_RETRYABLE_FAILURE = "non_retryable_failure"
     MAXIMUM_ATTEMPTS_REACHED = "maximum_attempts_reached"
@@ -29,7 +29,7 @@ class RetryState(StrEnum):
 
 
 class FailureError(SdkError):
-    """An error that travels between workflows, activities and clients. `cause` is what it came from."""
+    """An error that is passed between workflows, activities and clients. `cause` is the error that caused it."""
 
     def __init__(self, message: str = "", *, stack_trace: str | None = None) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class FailureError(SdkError):
         self.stack_trace = stack_trace
         """Where it was raised, as text, if that was in another process."""
         self.failure: Mapping[str, Any] = {}
-        """As it travelled, if it did."""
+        """The encoded failure, if the error was received from the server."""
 
     @property
     def cause(self) -> BaseException | None:
@@ -48,10 +48,17 @@ class FailureError(SdkError):
 
 
 class ApplicationError(FailureError):
-    """What the code of a workflow or an activity has to say of its failure.
+    """A failure raised deliberately by workflow or activity code.
 
-    Any other exception of an activity arrives as one of these, whose `type` is the name of its class.
-    `next_retry_delay` is sent along; a server that knows nothing of it goes by the retry policy.
+    Any other exception of an activity is received as an `ApplicationError` whose `type` is the name of its class.
+
+    Args:
+        message: what went wrong.
+        details: values that are sent with the error.
+        type: name of the kind of error, for retry policies and callers.
+        non_retryable: whether the retry policy must not retry.
+        next_retry_delay: delay before the next attempt, in place of that of the retry policy. Servers that do not
+            support it use the retry policy.
     """
 
     def __init__(
@@ -67,12 +74,12 @@ class ApplicationError(FailureError):
         self.non_retryable = non_retryable
         self.next_retry_delay = next_retry_delay
         self.origin: str | None = None
-        """The class that was raised, with its module, where it is known."""
+        """The qualified class that was raised, where known."""
         self._details: tuple[Any, ...] | ConversionError = details
 
     @property
     def details(self) -> tuple[Any, ...]:
-        """What was given along. Raises `ConversionError` if it arrived in a form that cannot be read here."""
+        """Values sent with the error. Raises `ConversionError` if they cannot be decoded here."""
         if isinstance(self._details, ConversionError):
             raise self._details
         return self._details
@@ -82,7 +89,7 @@ class ApplicationError(FailureError):
 
 
 class CancelledError(FailureError):
-    """An activity, a child or a workflow was cancelled."""
+    """An activity, child workflow or workflow was cancelled."""
 
     def __init__(self, message: str = "Cancelled", *details: Any) -> None:
         super().__init__(message)
@@ -98,7 +105,7 @@ class TerminatedError(FailureError):
 
 
 class TimeoutError(FailureError):  # noqa: A001
-    """A clock ran out. `kind` says which: `start_to_close`, `heartbeat`, `run_timeout` …"""
+    """A timeout expired. `kind` says which: `start_to_close`, `heartbeat`, `run_timeout` and others."""
 
     def __init__(self, message: str = "Timed out", kind: str | None = None) -> None:
         super().__init__(message)
@@ -106,15 +113,15 @@ class TimeoutError(FailureError):  # noqa: A001
 
 
 class _RemoteError(FailureError):
-    """The failure of something that was called. Its cause tells what happened there."""
+    """The failure of something that was called. Its cause says what happened there."""
 
     def __str__(self) -> str:
-        told = "" if self.cause is None else str(self.cause) or type(self.cause).__name__
-        return self.message if not told or told in self.message else f"{self.message}: {told}"
+        reason = "" if self.cause is None else str(self.cause) or type(self.cause).__name__
+        return self.message if not reason or reason in self.message else f"{self.message}: {reason}"
 
 
 class ActivityError(_RemoteError):
-    """An activity that a workflow called has failed, timed out or was cancelled; `cause` says which."""
+    """An activity called by a workflow failed, timed out or was cancelled; `cause` says which."""
 
     def __init__(
         self,
@@ -133,7 +140,7 @@ class ActivityError(_RemoteError):
 
 
 class ChildWorkflowError(_RemoteError):
-    """A child workflow has failed, timed out, was cancelled or terminated; `cause` says which."""
+    """A child workflow failed, timed out, was cancelled or terminated; `cause` says which."""
 
     def __init__(
         self,
@@ -152,16 +159,21 @@ class ChildWorkflowError(_RemoteError):
 
 
 class ActivityThrottled(FailureError):
-    """What an activity leans on has refused: the attempt is not charged, and its budget group rests for a while."""
+    """A downstream service refused the activity: no attempt is charged, and its budget group cools down.
+
+    Args:
+        retry_after: how long to wait, if the downstream service said so.
+        message: what was refused.
+    """
 
     def __init__(self, retry_after: timedelta | float | None = None, message: str | None = None) -> None:
-        self.retry_after = _rest(retry_after)
+        self.retry_after = _as_timedelta(retry_after)
         pause = "" if self.retry_after is None else f"; it asks for {self.retry_after.total_seconds():g} s"
         super().__init__(f"Throttled upstream{pause}" if message is None else message)
         self.args = (retry_after, message)
 
 
-def _rest(retry_after: timedelta | float | None) -> timedelta | None:
+def _as_timedelta(retry_after: timedelta | float | None) -> timedelta | None:
     if retry_after is None:
         return None
     if not isinstance(retry_after, timedelta):
@@ -175,11 +187,11 @@ def _rest(retry_after: timedelta | float | None) -> timedelta | None:
     return retry_after
 
 
-# What a client is told of a workflow or an activity that it waits for
+# Errors that a client raises for a workflow or activity whose result it awaits
 
 
 class WorkflowFailureError(SdkError):
-    """The workflow whose result was asked for did not complete; `cause` says why."""
+    """The workflow whose result was requested did not complete; `cause` says why."""
 
     def __init__(
         self, cause: BaseException | None = None, *, workflow_id: str | None = None, run_id: str | None = None
@@ -198,7 +210,7 @@ class WorkflowFailureError(SdkError):
 
 
 class WorkflowContinuedAsNewError(SdkError):
-    """The run whose result was asked for went on as another one."""
+    """The run whose result was requested continued as a new run."""
 
     def __init__(self, new_run_id: str | None = None) -> None:
         super().__init__(new_run_id)
@@ -209,7 +221,7 @@ class WorkflowContinuedAsNewError(SdkError):
 
 
 class ActivityFailureError(SdkError):
-    """The standalone activity whose result was asked for did not complete; `cause` says why."""
+    """The standalone activity whose result was requested did not complete; `cause` says why."""
 
     def __init__(self, cause: BaseException | None = None, *, activity_id: str | None = None) -> None:
         super().__init__(cause)
@@ -232,7 +244,11 @@ def _ended(noun: str, name: str | None, cause: BaseException | None) -> str:
 
 
 def is_cancelled_exception(error: BaseException) -> bool:
-    """Whether an error is a cancellation: asyncio's, ours, or that of an activity or child."""
+    """Whether an error is a cancellation: asyncio's, ours, or that of an activity or child workflow.
+
+    Args:
+        error: any exception.
+    """
     if isinstance(error, ActivityError | ChildWorkflowError):
         return isinstance(error.cause, CancelledError)
     return isinstance(error, asyncio.CancelledError | CancelledError)

@@ -1,4 +1,4 @@
-"""What a caller is told when the server refuses a request, or cannot be reached."""
+"""Errors for requests that the server refuses, or that do not reach a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.sdk.errors.failure_types import FailureError, SdkError
 
 
 class Unreachable(SdkError):
-    """The server could not be reached, or did not answer in a way that it would."""
+    """No server was reached, or the response did not come from a Penstock server."""
 
     def __init__(self, message: str = "The server cannot be reached") -> None:
         super().__init__(message)
@@ -17,7 +17,7 @@ class Unreachable(SdkError):
 
 
 class ServerRefused(SdkError):
-    """The server has refused a request. Programs look at `reason`, people at `message`."""
+    """The server refused a request. Programs check `reason`; `message` is for people."""
 
     def __init__(
         self,
@@ -34,16 +34,16 @@ class ServerRefused(SdkError):
 
     @property
     def retry_after_seconds(self) -> float | None:
-        """How long the server asks to be left alone, if it said so."""
-        said = self.details.get("retry_after_seconds")
-        return float(said) if isinstance(said, int | float) and not isinstance(said, bool) else None
+        """The delay that the server requested before the next request, if any."""
+        seconds = self.details.get("retry_after_seconds")
+        return float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else None
 
     def __str__(self) -> str:
         return f"{self.message or 'The server refused'} [{self.reason}]"
 
 
 class WorkflowAlreadyStartedError(ServerRefused, FailureError):
-    """The workflow id is in use. Raised by clients that start it and by workflows that start it as a child."""
+    """The workflow id is in use. Raised by clients, and by workflows that start it as a child."""
 
     def __init__(
         self,
@@ -69,15 +69,15 @@ class WorkflowAlreadyStartedError(ServerRefused, FailureError):
 
 
 class WorkflowNotFoundError(ServerRefused):
-    """There is no such workflow or run in this namespace."""
+    """The namespace has no such workflow or run."""
 
 
 class WorkflowClosedError(ServerRefused):
-    """The run has ended, or is not the current one: it can no longer be told anything."""
+    """The run is closed, or is not the current one, and accepts no more messages."""
 
 
 class ActivityNotFoundError(ServerRefused):
-    """There is no such standalone activity in this namespace."""
+    """The namespace has no such standalone activity."""
 
 
 class NamespaceNotFoundError(ServerRefused):
@@ -85,19 +85,19 @@ class NamespaceNotFoundError(ServerRefused):
 
 
 class SignalRefused(ServerRefused):
-    """The workflow takes no such signal, or not with these arguments."""
+    """The workflow has no such signal, or not with these arguments."""
 
 
 class QueryRejected(ServerRefused):
-    """The workflow knows no such query, or its code refused to answer or failed."""
+    """The workflow has no such query, or its code refused to answer or failed."""
 
 
 class QueryFailed(ServerRefused):
-    """No worker answered the query in time, or none could. It may be asked again."""
+    """No worker answered the query in time, or none was able to. It can be retried."""
 
 
 class UpdateFailedError(ServerRefused):
-    """The workflow refused an update, or failed to carry it out; `cause` says why, if its code said so."""
+    """The workflow rejected an update, or failed to execute it; `cause` is the error of its code, if there is one."""
 
     @property
     def cause(self) -> BaseException | None:
@@ -105,36 +105,36 @@ class UpdateFailedError(ServerRefused):
 
 
 class UpdateRejectedError(UpdateFailedError):
-    """The update was not accepted, and nothing of it is recorded."""
+    """The update was rejected, and nothing of it was recorded."""
 
 
 class RequestIdConflictError(ServerRefused):
-    """The same request id was used before, for another request."""
+    """The request id was used before, for a different request."""
 
 
 class LeaseLost(ServerRefused):
-    """The task is not this worker's any more. Its report changed nothing; drop it."""
+    """The task is no longer leased to this worker. Its report had no effect; drop it."""
 
 
 class WorkerNotRegistered(ServerRefused):
-    """The server does not know the worker (any more); it registers again."""
+    """The server does not know the worker, or no longer does. The worker registers again."""
 
 
 class InvalidRequest(ServerRefused):
-    """The request is malformed or breaks a bound; `details["errors"]` names the fields."""
+    """The request is malformed or exceeds a limit; `details["errors"]` names the fields."""
 
 
 class Unauthorized(ServerRefused):
-    """The server does not accept the token or the signature, or wants one that was not sent."""
+    """The server rejects the token or signature, or requires one that was not sent."""
 
 
 class PermissionDenied(ServerRefused):
-    """The token is known, and does not open this."""
+    """The token is valid, but does not permit this."""
 
 
 class Busy(ServerRefused):
-    """A bounded queue or a rate is full now: wait as told, then try again."""
+    """A bounded queue or rate limit is exhausted. Retry after the requested delay."""
 
 
 class ServerUnavailable(ServerRefused):
-    """The server cannot serve this now. `details["outcome"]` says whether anything may have happened."""
+    """The server is temporarily unavailable. `details["outcome"]` says whether the request may have had an effect."""

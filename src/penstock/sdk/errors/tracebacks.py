@@ -1,11 +1,11 @@
-"""Tracebacks as text: the frames of the user's code first, bounded in size.
+"""Tracebacks as text: reduced to frames of user code, and bounded in size.
 
-A traceback of workflow or activity code passes through the SDK and asyncio on its way: the reader wants the lines of
-their own code. Frames of the SDK, of asyncio and of `concurrent.futures` are therefore left out, unless nothing else
-remains (an error that the SDK itself raises keeps all of its frames). Text that is still too long loses its outermost
-frames: the line that raised is always kept.
+A traceback of workflow or activity code passes through the SDK and asyncio, but the reader wants the lines of their
+own code. Frames of the SDK, of asyncio and of `concurrent.futures` are therefore omitted, unless nothing else remains
+(an error that the SDK itself raises keeps all of its frames). Text that is still too long loses its outermost frames:
+the line that raised is always kept.
 
-Values of local variables are never part of a traceback, because they may hold secrets.
+Values of local variables are never included, because they may contain secrets.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _AROUND: Final = tuple(
 
 
 def frames_text(error: BaseException) -> str | None:
-    """The frames of an error without those of its causes; None if it was never raised."""
+    """Return the frames of an error without those of its causes; None if it was never raised."""
     if error.__traceback__ is None:
         return None
     stack = traceback.extract_tb(error.__traceback__, limit=-STACK_FRAMES_MAX)
@@ -43,7 +43,7 @@ def frames_text(error: BaseException) -> str | None:
 
 
 def traceback_text(error: BaseException) -> str:
-    """An error with its frames and all of its causes, as Python prints it."""
+    """Return an error with its frames and all of its causes, as Python prints it."""
     whole = traceback.TracebackException.from_exception(error, limit=-STACK_FRAMES_MAX)
     for each in _chain(whole):
         each.stack = user_frames(each.stack)
@@ -51,12 +51,12 @@ def traceback_text(error: BaseException) -> str:
 
 
 def failure_text(failure: Mapping[str, Any]) -> str:
-    """A failure in the form in which it is reported, as text: type, message, frames, causes."""
+    """Return an encoded failure as text: type, message, frames, causes."""
     return "\n".join(_failure_lines(failure)).rstrip("\n")
 
 
 def without_tracebacks(report: Mapping[str, Any]) -> dict[str, Any]:
-    """A report without the tracebacks of its failure, of the causes, and of the commands that tell of failures."""
+    """Return a report without the tracebacks of its failure, its causes, and the failures in its commands."""
     bare = {name: value for name, value in report.items() if name != "stack_trace"}
     for name in ("failure", "exception", "cause"):
         if isinstance(bare.get(name), Mapping):
@@ -67,18 +67,18 @@ def without_tracebacks(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def user_frames(stack: traceback.StackSummary) -> traceback.StackSummary:
-    """The frames of the user's code, in order; all of them if none is the user's."""
+    """Return the frames of user code in order; all frames if none is user code."""
     own = [frame for frame in stack if not frame.filename.startswith(_AROUND)]
     return traceback.StackSummary.from_list(own) if own else stack
 
 
 def bounded(text: str) -> str:
-    """The end of a text, where the line is that raised."""
+    """Return the end of a text, which contains the line that raised."""
     return text if len(text) <= STACK_CHARS_MAX else f"…{text[1 - STACK_CHARS_MAX :]}"
 
 
 def _chain(error: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
-    """An error, its causes and the members of a group, each once."""
+    """Yield an error, its causes and the members of a group, each once."""
     left, seen = [error], set[int]()
     while left:
         each = left.pop()

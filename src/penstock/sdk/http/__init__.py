@@ -1,1 +1,1 @@
-"""HTTP/1.1 as the SDK needs it: requests that are whole when they are sent, and answers that are read as a whole."""
+"""A minimal HTTP/1.1 client: requests are sent as a whole and responses are read as a whole."""

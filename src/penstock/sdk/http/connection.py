@@ -1,4 +1,4 @@
-"""One connection to a server: a request, its answer, then the next one."""
+"""One connection to a server: a request, its response, then the next one."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from penstock.sdk.http.response import HttpResponse, MalformedResponse, Response
 
 
 class ConnectionLost(ConnectionError):
-    """The connection was closed before the whole answer was there."""
+    """The connection was closed before the response was complete."""
 
 
 class HttpConnection(asyncio.Protocol):
-    """Is given one request at a time. What cannot be trusted to stand at the end of an answer is not used again."""
+    """Carries one request at a time. A connection whose state after a response is uncertain is not reused."""
 
     def __init__(self, lost: Callable[[HttpConnection], None]) -> None:
         self.idle_since = 0.0
         self._lost = lost
         self._parser = HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[HttpResponse] | None = None
+        self._waiter: asyncio.Future[HttpResponse] | None = None
         self._draft = ResponseBuilder()
         self._keeps = True
-        """Once it does not, it never does again."""
+        """Whether the connection may be reused. Once False, it stays so."""
 
     @property
     def is_usable(self) -> bool:
-        """Whether it may be given another request."""
+        """Whether another request may be sent."""
         is_open = self._transport is not None and not self._transport.is_closing()
-        return is_open and self._keeps and self._answer is None
+        return is_open and self._keeps and self._waiter is None
 
     def send(self, request: bytes) -> asyncio.Future[HttpResponse]:
-        """Send a whole request. Whoever does not wait for its answer any more closes the connection."""
-        self._answer = answer = asyncio.get_running_loop().create_future()
+        """Send a whole request. A caller that stops waiting for the response must close the connection."""
+        self._waiter = response = asyncio.get_running_loop().create_future()
         if self._transport is None or self._transport.is_closing():
-            answer.set_exception(ConnectionLost("Server disconnected"))
+            response.set_exception(ConnectionLost("Server disconnected"))
         else:
             self._transport.write(request)
-        return answer
+        return response
 
     def close(self) -> None:
         self._keeps = False
         if self._transport is not None:
             self._transport.abort()
 
-    # What the event loop tells
+    # Callbacks of the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._answer is None:
+        if self._waiter is None:
             self.close()
             return
         try:
@@ -63,30 +63,32 @@ class HttpConnection(asyncio.Protocol):
         except MalformedResponse as error:
             self._fail(error)
         except (HttpParserError, HttpParserUpgrade) as error:
-            own = error.__context__  # what was raised while the parser told us something
+            own = error.__context__  # an error raised in a callback of the parser
             self._fail(own if isinstance(own, MalformedResponse) else not_http(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._lost(self)
-        if exc is None and self._answer is not None and self._draft.ends_with_the_connection:
+        if exc is None and self._waiter is not None and self._draft.ends_with_the_connection:
             self._keeps = False
             self._complete()
         else:
             self._fail(self._describe_loss(exc))
 
-    # What the parser tells
+    # Callbacks of the parser
 
     def on_message_begin(self) -> None:
         self._draft.begin()
-        if self._answer is None:  # whose answer is this?
+        if self._waiter is None:  # a response without a request
             self._keeps = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._draft.add_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._draft.has_head = self._parser.get_status_code() >= 200  # what comes before says nothing yet
+        self._draft.has_head = (
+            self._parser.get_status_code() >= 200
+        )  # an informational response; the real one follows
 
     def on_body(self, body: bytes) -> None:
         self._draft.add_body(body)
@@ -97,7 +99,10 @@ class HttpConnection(asyncio.Protocol):
             self._complete()
 
     def _describe_loss(self, lost: Exception | None) -> Exception:
-        """A reset in place of an answer is what a server does that has closed the connection meanwhile."""
+        """Return the error for a lost connection.
+
+        A reset instead of a response means that the server has closed it meanwhile.
+        """
         if lost is None:
             return ConnectionLost("Server disconnected")
         if isinstance(lost, ConnectionError) and not self._draft.came:
@@ -105,22 +110,22 @@ class HttpConnection(asyncio.Protocol):
         return lost
 
     def _complete(self) -> None:
-        answer, draft = self._reset()
-        if answer is None or answer.done():
+        response, draft = self._reset()
+        if response is None or response.done():
             return
         try:
-            answer.set_result(draft.whole(self._parser.get_status_code()))
+            response.set_result(draft.whole(self._parser.get_status_code()))
         except MalformedResponse as error:
-            answer.set_exception(error)
+            response.set_exception(error)
 
     def _fail(self, error: Exception) -> None:
-        answer, _ = self._reset()
-        if answer is not None and not answer.done():
-            answer.set_exception(error)
+        response, _ = self._reset()
+        if response is not None and not response.done():
+            response.set_exception(error)
         self.close()
 
     def _reset(self) -> tuple[asyncio.Future[HttpResponse] | None, ResponseBuilder]:
-        """Who waits, and what came. Nothing of it is kept."""
-        answer, draft = self._answer, self._draft
-        self._answer, self._draft = None, ResponseBuilder()
-        return answer, draft
+        """Return the waiting future and the response so far, and clear both."""
+        response, draft = self._waiter, self._draft
+        self._waiter, self._draft = None, ResponseBuilder()
+        return response, draft

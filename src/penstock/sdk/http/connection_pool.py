@@ -1,4 +1,4 @@
-"""The connections to one server: kept open, and shared by all requests."""
+"""Keep-alive connections to one server, shared by all requests."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from penstock.sdk.http.response import HttpResponse
 
 CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 30.0
-"""How long a connection stays open that nobody needs."""
+"""How long an idle connection stays open."""
 NEXT_ADDRESS_SECONDS = 0.25
-"""How long one address of a server is tried alone, before the next one is tried, too."""
+"""Delay before the next address of the host is tried in parallel (happy eyeballs, RFC 8305)."""
 
 
 class ConnectFailed(Exception):
@@ -30,7 +30,7 @@ class ConnectFailed(Exception):
 
 
 class HttpConnectionPool:
-    """Opens as many as there are requests at a time, and gives each the one that was used last. For one event loop."""
+    """Opens one connection per concurrent request and reuses the most recently used one. Belongs to one event loop."""
 
     def __init__(self, url: str, ssl: tls.SSLContext | bool) -> None:
         parts = urlsplit(url)
@@ -52,10 +52,10 @@ class HttpConnectionPool:
         renewed: Callable[[], bytes] | None = None,
         on_send: Callable[[], None] | None = None,
     ) -> HttpResponse:
-        """Send a request and wait for its answer, `TimeoutError` if it takes longer.
+        """Send a request and wait for its response. Raises `TimeoutError` if it takes longer.
 
-        `again`: if a connection that was kept turns out to be closed, it is sent once more; `renewed` makes the bytes
-        for that, where the same ones must not be sent twice. `on_send` is called before each time that it is sent.
+        `again`: if a reused connection turns out to be closed, the request is sent once more; `renewed` makes the
+        bytes for that attempt, if the same ones must not be sent twice. `on_send` is called before each attempt.
         """
         kept = self._idle_connection()
         if kept is not None:
@@ -68,7 +68,7 @@ class HttpConnectionPool:
         return await self._exchange(await self._open(timeout_s), request, timeout_s, on_send)
 
     def close(self) -> None:
-        """End all that is under way, and open nothing any more. A loop that is gone took its connections along."""
+        """Close all connections and refuse new ones. If the event loop is gone, so are its connections."""
         self._closed = True
         if self._loop.is_closed():
             return
@@ -82,14 +82,14 @@ class HttpConnectionPool:
     ) -> HttpResponse:
         if on_send is not None:
             on_send()
-        answer = connection.send(request)
-        ending = self._loop.call_later(timeout_s, _too_late, answer)
+        response = connection.send(request)
+        ending = self._loop.call_later(timeout_s, _too_late, response)
         try:
-            return await answer
+            return await response
         finally:
             ending.cancel()
-            if not answer.cancelled():
-                answer.exception()
+            if not response.cancelled():
+                response.exception()
             if connection.is_usable:
                 self._release(connection)
             else:
@@ -109,7 +109,7 @@ class HttpConnectionPool:
             self._sweeping = self._loop.call_later(IDLE_SECONDS, self._sweep)
 
     def _sweep(self) -> None:
-        """Close what nobody has needed for long."""
+        """Close connections that were idle for too long."""
         self._sweeping = None
         least = self._loop.time() - IDLE_SECONDS
         old = [each for each in self._idle if each.idle_since <= least]
@@ -120,7 +120,7 @@ class HttpConnectionPool:
             left_s = self._idle[0].idle_since - least
             self._sweeping = self._loop.call_later(left_s, self._sweep)
 
-    # Opening one
+    # Opening a connection
 
     async def _open(self, timeout_s: float) -> HttpConnection:
         try:
@@ -134,7 +134,7 @@ class HttpConnectionPool:
         return connection
 
     async def _connect(self) -> HttpConnection:
-        """Connect to the first address that can be reached; one that does not answer holds up the others little."""
+        """Connect to the first reachable address. An address that does not answer delays the others only briefly."""
         if _is_address(self._host):
             return await self._connect_to(self._host)
         found = await self._loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
@@ -156,7 +156,7 @@ class HttpConnectionPool:
         _, connection = await self._loop.create_connection(
             lambda: HttpConnection(self._all.discard), host, self._port, ssl=self._ssl, server_hostname=name
         )
-        if connection.is_usable:  # else it is lost already
+        if connection.is_usable:  # otherwise it is lost already
             self._all.add(connection)
         return connection
 
@@ -179,6 +179,6 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _too_late(answer: asyncio.Future[HttpResponse]) -> None:
-    if not answer.done():
-        answer.set_exception(TimeoutError())
+def _too_late(response: asyncio.Future[HttpResponse]) -> None:
+    if not response.done():
+        response.set_exception(TimeoutError())

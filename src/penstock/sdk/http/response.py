@@ -1,4 +1,4 @@
-"""An answer: what has come of it so far, within bounds, and the whole."""
+"""HTTP responses, assembled within size limits."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from dataclasses import dataclass
 HEADER_BYTES_MAX = 64 * 1024
 HEADER_LINES_MAX = 256
 BODY_BYTES_MAX = 256 * 1024 * 1024
-"""Of a whole answer, packed and unpacked."""
+"""Maximum size of a response, both compressed and decompressed."""
 _GZIP = 31
 
 
 class MalformedResponse(Exception):
-    """What came is no answer of HTTP."""
+    """The received bytes are not a valid HTTP response."""
 
 
 class ResponseTooLarge(MalformedResponse):
-    """An answer beyond all bounds. Asking again brings the same."""
+    """The response exceeds the limits. A retry would return the same."""
 
 
 @dataclass(slots=True)
 class HttpResponse:
     status: int
     headers: Mapping[bytes, bytes]
-    """By their names in small letters."""
+    """By name in lower case."""
     body: bytes
 
 
 class ResponseBuilder:
-    """What has come since a request was sent."""
+    """A response under construction."""
 
     __slots__ = ("_header_bytes", "_header_lines", "_parts", "came", "has_head", "headers")
 
@@ -47,7 +47,7 @@ class ResponseBuilder:
         return self.has_head and not {b"content-length", b"transfer-encoding"} & self.headers.keys()
 
     def count(self, size: int) -> None:
-        """So many bytes come, of whatever. A line without an end is never told as a header."""
+        """Count received bytes of any kind. A header line without an end is never reported as a header."""
         if self.came > HEADER_BYTES_MAX and not self.has_head:
             raise _too_many_headers()
         self.came += size
@@ -55,11 +55,11 @@ class ResponseBuilder:
             raise _too_long()
 
     def begin(self) -> None:
-        """Forget the headers of what came before the answer itself."""
+        """Discard the headers of an informational response."""
         self.headers = {}
 
     def add_header(self, name: bytes, value: bytes) -> None:
-        """What stands behind the body counts, but changes nothing any more."""
+        """Add a header. Trailers count towards the limits, but are otherwise ignored."""
         self._header_lines += 1
         self._header_bytes += len(name) + len(value)
         if self._header_lines > HEADER_LINES_MAX or self._header_bytes > HEADER_BYTES_MAX:
@@ -78,7 +78,7 @@ class ResponseBuilder:
 
 
 def not_http(cause: Exception) -> MalformedResponse:
-    garbled = MalformedResponse("it does not speak HTTP as it should")
+    garbled = MalformedResponse("the response is not valid HTTP")
     garbled.__cause__ = cause
     return garbled
 
@@ -94,7 +94,7 @@ def _too_long() -> ResponseTooLarge:
 
 
 def _unpacked(packed: bytes) -> bytes:
-    """All members of a gzip, one after the other. Never more is unpacked than may be."""
+    """Decompress all members of a gzip stream, up to the size limit."""
     parts, room = [], BODY_BYTES_MAX
     while packed:
         member = zlib.decompressobj(wbits=_GZIP)

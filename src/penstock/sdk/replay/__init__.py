@@ -1,1 +1,1 @@
-"""Workflow code, run again and again: what it asked for must follow from what is recorded, and from nothing else."""
+"""Deterministic replay of workflow code: its commands must follow from the recorded history and from nothing else."""

@@ -1,4 +1,4 @@
-"""Compares what code asks for with what its history says that it asked for: `replay-is-deterministic`."""
+"""Matches the commands of workflow code with those in the history: `replay-is-deterministic`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OUTCOMES = {
 
 
 class ExpectedCommands:
-    """Commands of one activation that the history must confirm. Local activities end in the order recorded."""
+    """The commands of one activation that the history must confirm. Local activities end in the recorded order."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class ExpectedCommands:
         self._last_sequence = marker
 
     def match_command(self, event: HistoryEvent) -> None:
-        """One recorded command. Raises `NonDeterminismError` if the code asked for something else."""
+        """Match one recorded command. Raises `NonDeterminismError` if the code issued a different one."""
         self._last_sequence = event.sequence
-        if event.asked is CommandKind.LOCAL_ACTIVITY:
+        if event.command_kind is CommandKind.LOCAL_ACTIVITY:
             self._local_scheduled = event
             return
         if event.is_local_end:
@@ -50,41 +50,47 @@ class ExpectedCommands:
             return
         if may_be_skipped(event):
             return
-        asked = self._commands[0] if self._commands else None
+        issued = self._commands[0] if self._commands else None
         raise NonDeterminismError(
             event.sequence,
             event.in_words(),
-            "nothing more" if asked is None else asked.in_words(),
-            "" if asked is None else asked.where,
+            "nothing more" if issued is None else issued.in_words(),
+            "" if issued is None else issued.where,
         )
 
     def _match_local_outcome(self, event: HistoryEvent) -> None:
-        """A local activity was recorded here: if the code has not asked for it yet, it is run to where it has."""
+        """Match the outcome of a local activity, after running the code to where it requested the activity."""
         known = self._commands[0] if self._commands else None
         if known is None or known.kind is not CommandKind.LOCAL_ACTIVITY:
-            told: Json = {"outcome": _OUTCOMES[event.type]}
-            told |= {name: event.payload[name] for name in LOCAL_OUTCOMES if name in event.payload}
-            if event.type == "ActivityCompleted":
-                told["result"] = event.payload.get("result")
-            self._commands.extend(self._commands_after_local(event, told))
+            self._commands.extend(self._commands_after_local(event, _recorded_outcome(event)))
         command = self._commands.popleft() if self._commands else None
         if command is None or not (
             self._local_scheduled is not None and records_command(self._local_scheduled, command)
         ):
-            asked = "nothing more" if command is None else command.in_words()
-            raise NonDeterminismError(event.sequence, event.in_words(), asked)
+            issued = "nothing more" if command is None else command.in_words()
+            raise NonDeterminismError(event.sequence, event.in_words(), issued)
         self._match(command, event)
 
     def _match(self, command: Command, event: HistoryEvent) -> None:
         step = event.step if command.kind in NUMBERED else None
         if command.step is not None and step is not None and command.step != step:
-            raise WorkflowTaskError(f"step {command.step} was recorded as step {step}; it is replayed anew")
+            raise WorkflowTaskError(
+                f"step {command.step} was recorded as step {step}; it is replayed from the start"
+            )
         self._runtime.confirm(command, step)
 
     def check_all_matched(self) -> None:
-        """Nothing may be left that the code asks for and the history does not have."""
+        """Raise if the code issued more commands than the history has."""
         if self._commands:
             left = self._commands[0]
             raise NonDeterminismError(
                 self._last_sequence + 1, "something else, or the end of the task", left.in_words(), left.where
             )
+
+
+def _recorded_outcome(event: HistoryEvent) -> Json:
+    outcome: Json = {"outcome": _OUTCOMES[event.type]}
+    outcome |= {name: event.payload[name] for name in LOCAL_OUTCOMES if name in event.payload}
+    if event.type == "ActivityCompleted":
+        outcome["result"] = event.payload.get("result")
+    return outcome

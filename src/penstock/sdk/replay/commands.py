@@ -1,4 +1,4 @@
-"""What workflow code asks for: commands in the making, and the futures that wait for their outcome."""
+"""Commands of workflow code, and the futures that await their outcomes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class CommandKind(StrEnum):
-    """Commands by the name that they have on the wire."""
+    """Command types by their names on the wire."""
 
     ACTIVITY = "schedule_activity"
     LOCAL_ACTIVITY = "record_local_activity"
@@ -48,43 +48,43 @@ NUMBERED = frozenset(
         CommandKind.CANCEL_EXTERNAL,
     }
 )
-"""Commands that are steps of the run: each has a number."""
+"""Commands that are steps of the run: each has a step number."""
 TERMINAL = frozenset({CommandKind.COMPLETE, CommandKind.FAIL, CommandKind.CANCEL, CommandKind.CONTINUE})
 
 
 @dataclass(slots=True, eq=False)
 class Command:
-    """One thing that the code asked for. Its number is known once it is recorded, or about to be sent."""
+    """One command. Its step number is known once it is recorded or about to be sent."""
 
     kind: CommandKind
     body: dict[str, Any]
     name: str = ""
-    """What people call it: the type of an activity or child, the name of a signal."""
+    """Name for messages: the type of an activity or child, the name of a signal."""
     step: int | None = None
     where: str = ""
     target: Command | None = None
-    """Of `cancel_step`: what is given up."""
+    """For `cancel_step`: the command to cancel."""
     future: StepFuture[Any] | None = None
     given_up: bool = False
     is_taken: bool = False
-    """Whether it was sent, or found in the history."""
+    """Whether it was sent, or matched in the history."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What an event must repeat so that it is the event of this command."""
+    """The fields that an event must repeat to match this command."""
     trace: Callable[[], None] | None = None
-    """Says in the log where its options come from, once it is sent."""
+    """Logs where its options come from, once it is sent."""
 
     def on_the_wire(self) -> dict[str, Any]:
-        said = {"type": self.kind.value, **self.body}
+        body = {"type": self.kind.value, **self.body}
         if self.target is not None:
-            said["step_sequence"] = self.target.step
-        return said
+            body["step_sequence"] = self.target.step
+        return body
 
     def in_words(self) -> str:
         return f"{self.kind.value} {self.name!r}" if self.name else self.kind.value
 
 
 class StepFuture(WorkflowFuture[T]):
-    """Waits for the outcome of a step. Cancelling it cancels the step.
+    """Awaits the outcome of a step. Cancelling it cancels the step.
 
     Two kinds of callers cancel it, and the code that awaits it gets a different error from each:
 
@@ -97,7 +97,7 @@ class StepFuture(WorkflowFuture[T]):
     command: Command
     give_up: Callable[[StepFuture[Any]], bool]
     cancelled_error: Callable[[StepFuture[Any]], Exception] | None = None
-    """Makes the error of a step that was cancelled through its handle; None: `asyncio.CancelledError`."""
+    """Makes the error of a step that was cancelled through its handle; None is `asyncio.CancelledError`."""
 
     def __init__(
         self, loop: WorkflowLoop, command: Command, give_up: Callable[[StepFuture[Any]], bool]
@@ -112,7 +112,7 @@ class StepFuture(WorkflowFuture[T]):
         return self.number
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel the step. To asyncio, False means that the step must end before the code that awaits it goes on."""
+        """Cancel the step. For asyncio, False means that the step must end before the awaiting code continues."""
         if self.done():
             return False
         by_task = _is_asyncio(sys._getframe(1))
@@ -135,13 +135,13 @@ _OURS = ("penstock.sdk", "asyncio", "contextlib")
 
 
 def _is_asyncio(frame: FrameType) -> bool:
-    """Whether a frame belongs to asyncio, or to the task class that stands in for asyncio's."""
+    """Whether a frame belongs to asyncio, or to the task class that replaces asyncio's."""
     module = str(frame.f_globals.get("__name__", ""))
     return module.startswith("asyncio.") or module == WorkflowLoop.__module__
 
 
 def where() -> str:
-    """The line of the user's code that is being run, for messages about what it asks for."""
+    """Return the line of user code that is running, for messages about its commands."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not WorkflowLoop.run_until_quiet.__code__:
         module = str(frame.f_globals.get("__name__", ""))

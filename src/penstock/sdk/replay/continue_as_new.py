@@ -1,4 +1,4 @@
-"""How code ends a run to go on in a new one."""
+"""The exception that ends a run to continue it as a new one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class ContinueAsNewError(BaseException):
-    """Raised by `workflow.continue_as_new`; let it pass. No `except Exception` holds it."""
+    """Raised by `workflow.continue_as_new`; do not catch it. It is not an `Exception`."""
 
     def __init__(self, body: dict[str, Any]) -> None:
         super().__init__("continue as new")

@@ -1,4 +1,4 @@
-"""Finds workflow code that does not give way: a thread looks on, shows its stack and ends it."""
+"""Deadlock detection: a watchdog thread interrupts workflow code that does not yield, and reports its stack."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ T = TypeVar("T")
 _LOOKS_EVERY_S = 0.1
 INTERRUPT_AGAIN_AFTER_S = 1.0
 PATIENCE = 5
-"""So many times the limit may pass on a machine that has no time for the code; then it is taken for blocked."""
+"""On a busy machine the limit may pass this many times before code that gets no CPU counts as blocked."""
 _raise_in = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
-"""Raises an exception class, told by its address, in another thread."""
+"""Raises an exception class in another thread, identified by its id."""
 _raise_in.argtypes = (ctypes.c_ulong, ctypes.c_void_p)
 
 
 @dataclass(slots=True)
 class _RunningCode:
-    """A stretch of time in which code runs. What counts is what it computes: it may not be its fault that it waits."""
+    """A stretch in which workflow code runs. Only its CPU time counts: waiting for a CPU is not its fault."""
 
     limit_s: float
     began_s: float
     computed_s: float | None = None
-    """What its thread had computed when it was first looked at: most are over before anybody looks."""
+    """CPU time of the thread at the first check. Most stretches end before that."""
 
     @classmethod
     def begin(cls, limit_s: float) -> _RunningCode:
@@ -48,14 +48,14 @@ class _RunningCode:
 
 
 def _computed_s(thread_id: int) -> float:
-    """The processor's time that a thread has had; the clock's where that cannot be told."""
+    """Return the CPU time of a thread; wall-clock time where that is not available."""
     if not hasattr(time, "pthread_getcpuclockid"):
         return time.monotonic()
     return time.clock_gettime(time.pthread_getcpuclockid(thread_id))
 
 
 class _DetectorThread:
-    """One thread for all workers of a process; it sleeps while nothing runs."""
+    """One watchdog thread for all workers of a process. It sleeps while no workflow code runs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -76,7 +76,7 @@ class _DetectorThread:
         return thread_id
 
     def end(self, thread_id: int) -> str | None:
-        """The stack that was seen if the code was ended, or was about to be."""
+        """End a stretch. Returns the stack if the code was interrupted, or was about to be."""
         with self._lock:
             self._running.pop(thread_id, None)
             stack = self._stacks.pop(thread_id, None)
@@ -104,13 +104,13 @@ class _DetectorThread:
 
 
 class _DeadlockInterrupt(BaseException):
-    """Raised in code that runs too long; no `except Exception` holds it."""
+    """Raised in code that runs too long. It is not an `Exception`, so that code does not catch it by accident."""
 
 
 def _swallow() -> None:
-    """Let an interrupt that is under way arrive here, where it does no harm.
+    """Receive a pending interrupt here, where it is harmless.
 
-    It cannot be taken back: CPython 3.11 would then look for it for ever while a profiler's hook is set.
+    It cannot be withdrawn: CPython 3.11 would then check for it forever while a profiler hook is set.
     """
     try:
         for _ in range(1_000):
@@ -123,7 +123,7 @@ _watchman = _DetectorThread()
 
 
 class DeadlockDetector:
-    """Workflow code runs inside; if it takes longer, it is ended and the error shows where it was. None: no limit."""
+    """Limits how long the workflow code inside may run without yielding; None is unlimited."""
 
     __slots__ = ("_limit_s", "_thread_id")
 
@@ -143,7 +143,7 @@ class DeadlockDetector:
 
 
 def detects_deadlocks(method: Callable[P, T]) -> Callable[P, T]:
-    """For methods that let code run: an interrupt that comes when the code has just ended goes no further than here."""
+    """Decorator for methods that run workflow code: contains interrupts that arrive just after the code ends."""
 
     @functools.wraps(method)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,7 +1,7 @@
-"""A guard around workflow code: what would differ from one replay to the next fails, and says what to use instead.
+"""Guards workflow code against non-deterministic calls: they raise an error that names the alternative.
 
-Two hooks of the interpreter look on while workflow code runs in this thread, and only then: the profiler's, which sees
-calls of clocks and dice, and the auditor's, which sees files, sockets, threads and processes.
+Two interpreter hooks are active while workflow code runs in this thread, and only then: the profile hook, which sees
+calls of clocks and random number generators, and the audit hook, which sees files, sockets, threads and processes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _ALLOWED_CALLERS = frozenset(
         *("zoneinfo", "tzdata", "encodings", "locale", "_strptime"),
     }
 )
-"""Modules that look at the clock or open a file for their own sake; that does not reach the workflow."""
+"""Modules that read the clock or open files for their own purposes, which does not affect the workflow."""
 _AUDITED = {
     "open": "a file",
     "os.listdir": "a directory",
@@ -90,9 +90,9 @@ _AUDITED = {
 
 class _GuardState(threading.local):
     inside = False
-    """Whether workflow code runs."""
+    """Whether workflow code is running."""
     on = False
-    """Whether it is looked at."""
+    """Whether it is being checked."""
     violation: DeterminismViolationError | None = None
 
 
@@ -101,14 +101,16 @@ _hooked = False
 
 
 class DeterminismGuard:
-    """Workflow code runs inside. A violation is raised in it, and kept: code cannot swallow it."""
+    """Guards the workflow code inside. A violation is raised in it and stored: the code cannot swallow it."""
 
     __slots__ = ("_before", "_is_ours")
 
     def __enter__(self) -> _GuardState:
         _hook()
         before = self._before = sys.getprofile()
-        self._is_ours = before is None or callable(before)  # one written in C cannot be put back: it stays
+        self._is_ours = before is None or callable(
+            before
+        )  # a profile function written in C cannot be restored, so it stays
         _watch.inside = _watch.on = True
         _watch.violation = None
         if self._is_ours:
@@ -123,7 +125,7 @@ class DeterminismGuard:
 
 @contextmanager
 def unguarded() -> Iterator[None]:
-    """For code that knows what it does."""
+    """Disable the guard for a block of trusted code."""
     was_on = _watch.on
     _watch.on = False
     try:
@@ -133,9 +135,9 @@ def unguarded() -> Iterator[None]:
 
 
 def aside(function: Callable[P, T]) -> Callable[P, T]:
-    """For work of our own that workflow code sets off, and in which none of its code is called.
+    """Decorator for SDK functions that workflow code calls and that call no user code.
 
-    Nobody need look at its calls one by one, which takes longer than the work. The auditor looks on.
+    Disables the profile hook, which would cost more than the function itself. The audit hook stays active.
     """
 
     @functools.wraps(function)
@@ -152,7 +154,7 @@ def aside(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _look(frame: FrameType, event: str, arg: Any) -> None:
-    """Comes with every call and every return: what most of them are is asked first."""
+    """The profile hook. Called for every call and return, so the most frequent cases are checked first."""
     if event == "c_call":
         if arg in _FORBIDDEN and _watch.on and not _is_allowed(frame):
             _refuse_call(frame, arg)
@@ -171,14 +173,14 @@ _AS_COMPLETED = asyncio.as_completed.__code__
 
 
 def _check_as_completed(given: object) -> None:
-    """It puts what it is given into a set: coroutines lie there by their place in memory; tasks by their number."""
+    """Refuse coroutines: `as_completed` puts them into a set, ordered by address; tasks are ordered by number."""
     if not isinstance(given, Collection) or any(map(asyncio.iscoroutine, given)):
         what = "asyncio.as_completed starts coroutines in an order that differs from one replay to the next"
         _refuse(what, "use workflow.as_completed(…), or give it a list of tasks")
 
 
 def _hook() -> None:
-    """Once for each process; a hook of the auditor stays."""
+    """Install the audit hook, once per process. It cannot be removed."""
     global _hooked
     if not _hooked:
         _hooked = True
@@ -195,14 +197,14 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _is_of_a_time_zone(path: object) -> bool:
-    """Zones are read from files when they are first asked for, by code of the interpreter itself."""
+    """Whether the file is a time zone, which the interpreter reads on first use."""
     return isinstance(path, str) and ("/zoneinfo/" in path or path.startswith(tuple(zoneinfo.TZPATH)))
 
 
 def _is_allowed(frame: FrameType | None) -> bool:
-    """Whether the call was made by, or for, a module that may: no line of the user's stands in between.
+    """Whether an allowed module made the call, with no frame of user code in between.
 
-    What happens while a module is being imported is allowed: it happens once, and not because of the run.
+    Anything is allowed during an import: it happens once, and not because of the run.
     """
     if _is_of_the_collector(frame):
         return True
@@ -220,7 +222,7 @@ def _is_allowed(frame: FrameType | None) -> bool:
 
 
 def _is_of_the_collector(frame: FrameType | None) -> bool:
-    """Whether it is an object's end, or a listener of the collector: they come whenever memory is cleared."""
+    """Whether the call comes from a finalizer or a garbage collector callback, which run at any time."""
     listeners = {getattr(each, "__code__", None) for each in gc.callbacks}
     while frame is not None and frame.f_globals.get("__name__") != _BELOW_ALL_CODE:
         if frame.f_code.co_name == "__del__" or frame.f_code in listeners:

@@ -1,21 +1,21 @@
-"""What can be wrong with workflow code; each of these fails the workflow task, never the run."""
+"""Errors in workflow code that fail the workflow task, never the run."""
 
 from __future__ import annotations
 
 
 class WorkflowTaskError(Exception):
-    """The task is tried again later, with this code or with a better one; the run stays open."""
+    """The task failed and is retried, with this code or with a fixed version; the run stays open."""
 
 
 class NonDeterminismError(WorkflowTaskError):
-    """The code asks for something else than its history says it asked for."""
+    """The code issued a different command than its history has."""
 
     def __init__(self, sequence: int, recorded: str, asked: str, where: str = "") -> None:
-        told = f"event {sequence} of the history is {recorded}, but the code asks for {asked}"
+        message = f"event {sequence} of the history is {recorded}, but the code issued {asked}"
         if where:
-            told += f", {where}"
+            message += f", {where}"
         super().__init__(
-            told + ". Code that open runs depend on must not change what it asks for: put the change behind "
+            message + ". Code that open runs depend on must not change its commands: put the change behind "
             'workflow.patched("…"), or let runs of the old code end first.'
         )
         self.sequence = sequence
@@ -25,11 +25,11 @@ class NonDeterminismError(WorkflowTaskError):
 
 
 class DeterminismViolationError(WorkflowTaskError):
-    """Workflow code used something that differs from one replay to the next."""
+    """Workflow code used something non-deterministic."""
 
 
 class TaskStuckError(WorkflowTaskError):
-    """Workflow code did not give way in time: it computes or blocks where it should await."""
+    """Workflow code did not yield in time: it computes or blocks where it should await."""
 
 
 class ReadOnlyError(WorkflowTaskError):
@@ -37,4 +37,4 @@ class ReadOnlyError(WorkflowTaskError):
 
 
 class NotInWorkflowError(RuntimeError):
-    """A function of `penstock.workflow` was called outside workflow code."""
+    """A function of `penstock.workflow` was called outside of workflow code."""

@@ -1,4 +1,4 @@
-"""Events of a history as replay sees them: what came in from outside, and what the code itself had asked for."""
+"""History events as replay sees them: external inputs, and records of the code's own commands."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STEP_OUTCOMES = frozenset(
     }
 )
 MESSAGES = frozenset({SIGNAL, UPDATE})
-_ASKED = {
+_COMMAND_KINDS = {
     "ActivityScheduled": CommandKind.ACTIVITY,
     "TimerScheduled": CommandKind.TIMER,
     "ChildWorkflowScheduled": CommandKind.CHILD,
@@ -48,7 +48,7 @@ _NAMES = ("activity_type", "child_workflow_type", "change_id", "signal_name", "w
 
 @dataclass(frozen=True, slots=True)
 class HistoryEvent:
-    """One line of a history, read from the wire."""
+    """One event of a history, read from the wire."""
 
     sequence: int
     type: str
@@ -78,8 +78,8 @@ class HistoryEvent:
         return datetime.fromisoformat(self.recorded_at)
 
     @property
-    def asked(self) -> CommandKind | None:
-        """The kind of command that this event records; None: it came from outside."""
+    def command_kind(self) -> CommandKind | None:
+        """The type of the command that this event records; None for an external input."""
         if self.type == "ActivityScheduled" and self.is_local:
             return CommandKind.LOCAL_ACTIVITY
         if self.type == "ExternalRequestInitiated":
@@ -90,7 +90,7 @@ class HistoryEvent:
             )
         if self.type == "UpdateCompleted":
             return CommandKind.COMPLETE_UPDATE if "result" in self.payload else CommandKind.FAIL_UPDATE
-        return _ASKED.get(self.type)
+        return _COMMAND_KINDS.get(self.type)
 
     @property
     def is_local_end(self) -> bool:
@@ -102,8 +102,8 @@ class HistoryEvent:
 
 
 def records_command(event: HistoryEvent, command: Command) -> bool:
-    """Whether an event records a command: the same kind, about the same thing."""
-    if event.asked is not command.kind:
+    """Whether an event records a command: the same type, with the same facts."""
+    if event.command_kind is not command.kind:
         return False
     if any(event.payload.get(name) != value for name, value in command.facts.items()):
         return False
@@ -114,16 +114,16 @@ def records_command(event: HistoryEvent, command: Command) -> bool:
 
 
 def is_new_input(event: HistoryEvent) -> bool:
-    """Whether an event tells the code something."""
+    """Whether an event is an external input to the code."""
     return (
         event.type in MESSAGES or event.type == CANCEL or (event.type in STEP_OUTCOMES and not event.is_local)
     )
 
 
 def may_be_skipped(event: HistoryEvent) -> bool:
-    """A marker of a patch that was declared old: code from which the declaration is gone, too, passes over it."""
+    """Whether it is the marker of a deprecated patch. Code without the `deprecate_patch` call skips it."""
     return event.type == "VersionMarkerRecorded" and event.payload.get("version") == DEPRECATED
 
 
 PATCHED, DEPRECATED = 1, 2
-"""Versions of a marker: the new code is taken; it is the only one."""
+"""Versions of a patch marker: patched, or deprecated."""

@@ -1,4 +1,4 @@
-"""Handlers of a run: signals, updates and queries find the method that is meant for them."""
+"""Dispatches signals, updates and queries of a run to their handlers."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from penstock.sdk.replay.runtime import Runtime
 from penstock.sdk.workflows.definitions import Handler, WorkflowDefinition
 
 STACK_TRACE = "__stack_trace"
-"""The query that every workflow answers: where its code stands."""
+"""The query that every workflow answers with the stacks of its tasks."""
 RESERVED = "__durable_workflow"
-"""Signals under such names are the server's own."""
+"""Prefix of signals that are internal to the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class UpdateInfo:
 
 
 class Handlers:
-    """The methods of one run, with those that are at work."""
+    """The handlers of one run, and those that are running."""
 
     def __init__(
         self, runtime: Runtime, definition: WorkflowDefinition, interceptors: Sequence[Any] = ()
@@ -50,7 +50,7 @@ class Handlers:
         self.queries: dict[str | None, Handler] = dict(definition.queries)
         self.updates: dict[str | None, Handler] = dict(definition.updates)
         self._buffered: dict[str, list[HistoryEvent]] = {"signal": [], "update": []}
-        """What came for a handler that is not there, or not yet."""
+        """Messages without a handler so far."""
         self._running: set[asyncio.Task[Any]] = set()
         self._error: BaseException | None = None
         runtime.handlers = self
@@ -71,7 +71,7 @@ class Handlers:
             self._update(event)
 
     def set_handler(self, kind: str, name: str | None, handler: Handler | None) -> None:
-        """Replace a handler while the run goes on; what waited for one is told to it."""
+        """Replace a handler at run time. Buffered messages are delivered to it."""
         table = {"signal": self.signals, "query": self.queries, "update": self.updates}[kind]
         if handler is None:
             table.pop(name, None)
@@ -82,7 +82,7 @@ class Handlers:
             self.dispatch_message(event)
 
     def reject_unhandled_updates(self) -> None:
-        """The code has gone on with all that is new, and has no handler for some updates: nobody waits longer."""
+        """Reject updates that still have no handler after the code has processed all new events."""
         waiting, self._buffered["update"] = self._buffered["update"], []
         for event in waiting:
             name = str(event.payload.get("update_name"))
@@ -103,11 +103,11 @@ class Handlers:
         except (FailureError, ConversionError) as error:
             self._drop(name, error)
             return
-        heard = self._inbound.handle_signal(HandlerInput(name, arguments, handler))
-        self._begin(heard, f"signal {name}", self._end_signal)
+        handling = self._inbound.handle_signal(HandlerInput(name, arguments, handler))
+        self._run_handler(handling, f"signal {name}", self._end_signal)
 
     def _drop(self, name: str, error: Exception) -> None:
-        """A signal that the handler cannot take must not hold up the run: it is dropped, in every replay alike."""
+        """Drop a signal that its handler cannot accept, so that it does not block the run. Replays drop it as well."""
         if not self._runtime.is_silent:
             info = self._runtime.info
             self._runtime.log.error(
@@ -134,10 +134,12 @@ class Handlers:
             self._end_update(task, update_id, name)
 
         done = self._inbound.handle_update(HandlerInput(name, arguments, handler))
-        task = self._begin(done, f"update {name}", end)
+        task = self._run_handler(done, f"update {name}", end)
         task.penstock_update = UpdateInfo(update_id, name)  # type: ignore[attr-defined]
 
-    def _begin(self, work: Any, name: str, end: Callable[[asyncio.Task[Any]], None]) -> asyncio.Task[Any]:
+    def _run_handler(
+        self, work: Any, name: str, end: Callable[[asyncio.Task[Any]], None]
+    ) -> asyncio.Task[Any]:
         task = self._runtime.loop.create_task(work, name=name)
         self._running.add(task)
 
@@ -150,7 +152,7 @@ class Handlers:
         return task
 
     def _end_signal(self, task: asyncio.Task[Any]) -> None:
-        """A signal that goes wrong is the run's own failure."""
+        """Treat an error in a signal handler as an error of the run."""
         if not task.cancelled() and task.exception() is not None:
             self._error = self._error or task.exception()
 
@@ -166,7 +168,7 @@ class Handlers:
                 self._fail_update(update_id, name, refusal)
                 return
             body = {"update_id": update_id, "result": result}
-            self._runtime.ask(CommandKind.COMPLETE_UPDATE, body, name=name, facts={"update_id": update_id})
+            self._runtime.issue(CommandKind.COMPLETE_UPDATE, body, name=name, facts={"update_id": update_id})
         elif (failure := self._definition.failure_in(error)) is not None:
             self._fail_update(update_id, name, failure)
         else:
@@ -174,10 +176,10 @@ class Handlers:
 
     def _fail_update(self, update_id: str, name: str, error: BaseException) -> None:
         body = {"update_id": update_id, **failure_fields(error, self._runtime.converter)}
-        self._runtime.ask(CommandKind.FAIL_UPDATE, body, name=name, facts={"update_id": update_id})
+        self._runtime.issue(CommandKind.FAIL_UPDATE, body, name=name, facts={"update_id": update_id})
 
     def take_error(self) -> BaseException | None:
-        """What a handler raised since this was asked last; the first of several."""
+        """Return and clear the first error that a handler raised."""
         error, self._error = self._error, None
         return error
 
@@ -208,13 +210,13 @@ class Handlers:
         self._inbound.validate_update(HandlerInput(name, values, handler))
 
     def stacks(self) -> str:
-        """Where each task of the code stands."""
-        told = []
+        """Return the stacks of all tasks of the code."""
+        stacks = []
         for task in self._runtime.loop.tasks.values():
             frames = task.get_stack(limit=20)
             lines = [line for frame in frames for line in traceback.format_stack(frame, limit=1)]
-            told.append(f"{task.get_name()}\n{''.join(lines)}")
-        return "\n".join(told)
+            stacks.append(f"{task.get_name()}\n{''.join(lines)}")
+        return "\n".join(stacks)
 
     def _arguments(self, handler: Handler, name: str, blob: Any) -> list[Any]:
         converter, what = self._runtime.converter, f'{handler.kind} "{name}"'
@@ -231,7 +233,7 @@ class Handlers:
 
 
 class _WorkflowInvoker(WorkflowInboundInterceptor):
-    """Runs the code itself."""
+    """The innermost link: calls the workflow code itself."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(self)

@@ -1,4 +1,4 @@
-"""What workflow code may know of its own run."""
+"""Information about the current run, for workflow code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.sdk.priority import LEVEL_DEFAULT, WEIGHT_DEFAULT, Priority, prior
 from penstock.sdk.replay.events import HistoryEvent
 
 SUGGESTED_LENGTH = 8_000
-"""From so many events on, a run is told to continue as a new one."""
+"""From this many events on, `is_continue_as_new_suggested` is true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class ParentInfo:
 
 @dataclass(slots=True)
 class Info:
-    """The run, as it was started. Length and time move on with its history."""
+    """The run as it was started. History length and time advance with the history."""
 
     workflow_id: str
     run_id: str
@@ -49,7 +49,7 @@ class Info:
 
 @dataclass(frozen=True, slots=True)
 class PolledRun:
-    """Where a run is, told by the task that was polled."""
+    """The identity of a run, from the polled task."""
 
     namespace: str
     task_queue: str
@@ -58,12 +58,12 @@ class PolledRun:
     workflow_type: str
     priority: Priority = field(default_factory=Priority)
     arguments: Any = None
-    """What the run was started with, as it travels; None: the history says it."""
+    """The encoded arguments of the run; None if the history contains them."""
 
 
 def info_of(place: PolledRun, started: HistoryEvent) -> Info:
-    said = started.payload
-    parent_id, parent_run = said.get("parent_workflow_instance_id"), said.get("parent_workflow_run_id")
+    payload = started.payload
+    parent_id, parent_run = payload.get("parent_workflow_instance_id"), payload.get("parent_workflow_run_id")
     return Info(
         workflow_id=place.workflow_id,
         run_id=place.run_id,
@@ -71,24 +71,26 @@ def info_of(place: PolledRun, started: HistoryEvent) -> Info:
         task_queue=place.task_queue,
         namespace=place.namespace,
         start_time=started.at,
-        attempt=int(said.get("retry_attempt") or 1),
+        attempt=int(payload.get("retry_attempt") or 1),
         parent=ParentInfo(str(parent_id), str(parent_run)) if parent_run else None,
-        continued_run_id=said.get("continued_from_run_id"),
-        execution_timeout=_seconds(said.get("execution_timeout_seconds")),
-        run_timeout=_seconds(said.get("run_timeout_seconds")),
-        priority=_priority(said, place.priority),
-        memo=dict(said.get("memo") or {}),
-        search_attributes=dict(said.get("search_attributes") or {}),
+        continued_run_id=payload.get("continued_from_run_id"),
+        execution_timeout=_seconds(payload.get("execution_timeout_seconds")),
+        run_timeout=_seconds(payload.get("run_timeout_seconds")),
+        priority=_priority(payload, place.priority),
+        memo=dict(payload.get("memo") or {}),
+        search_attributes=dict(payload.get("search_attributes") or {}),
     )
 
 
-def _priority(said: Mapping[str, Any], beside: Priority) -> Priority:
-    """What the start says, so that every replay knows the same; it leaves out what is usual."""
-    told = priority_in(said)
+def _priority(payload: Mapping[str, Any], task_priority: Priority) -> Priority:
+    """Return the priority of the start event, so that every replay has the same. Default values are left out there."""
+    recorded = priority_in(payload)
     return Priority(
-        told.priority_key if "priority" in said else beside.priority_key or LEVEL_DEFAULT,
-        told.fairness_key if "fairness_key" in said else beside.fairness_key,
-        told.fairness_weight if "fairness_weight" in said else beside.fairness_weight or WEIGHT_DEFAULT,
+        recorded.priority_key if "priority" in payload else task_priority.priority_key or LEVEL_DEFAULT,
+        recorded.fairness_key if "fairness_key" in payload else task_priority.fairness_key,
+        recorded.fairness_weight
+        if "fairness_weight" in payload
+        else task_priority.fairness_weight or WEIGHT_DEFAULT,
     )
 
 

@@ -1,4 +1,49 @@
-"""One run of a workflow in memory: fed with its history, it says what its code asks for next."""
+"""Workflow replay: one run in memory, advanced by its history.
+
+Theory of operation
+-------------------
+A run is never stored as a snapshot. It is stored as its history, and a worker rebuilds it by executing the workflow
+code from the start (event sourcing; the model of Temporal and Azure Durable Functions). The code is deterministic
+with respect to the history: whenever it reaches the same event, it has issued the same commands.
+
+A history is a sequence of workflow tasks. Each consists of
+
+1. inputs: the start, signals, updates, outcomes of steps, a cancel request;
+2. a marker, `WorkflowTaskCompleted`: here a worker ran the code on those inputs (an *activation*);
+3. records of the commands that the code issued in that activation.
+
+`apply_history` walks over it. Inputs are collected until a marker; the marker runs one activation in replay mode and
+keeps its commands as expected; the records that follow are matched against them one by one (`command_matcher`).
+Inputs after the last marker are new. `advance` runs the code on them for the first time, and its commands are sent.
+
+Within an activation the order of inputs is fixed: signals and updates first, so that code which completes now has
+seen them; then outcomes of steps; then a cancel request. All code of a run executes on `WorkflowLoop`, which makes
+the order of everything else deterministic.
+
+A cached run skips the replay. After its commands are reported, the server either repeats their records, which are
+matched like any others, or starts the next task after them (`cached_through`); then `_skip_recorded_commands` accepts
+them as recorded and continues from there.
+
+Local activities run between activations of the same workflow task: `resolve_local` continues the code with an
+outcome. On replay, their recorded outcomes continue it at the same place (`_resolve_recorded_local`).
+
+Invariant `replay-is-deterministic`: for every prefix of a history, replayed and cached runs issue the same commands
+and observe the same values. A mismatch raises `NonDeterminismError`, which fails the workflow task and leaves the run
+open for other code. No error of the SDK or of the code itself closes a run; only failures that the code raises
+deliberately do.
+
+Queries and validators run on the same state and must not change it. Writes raise `ReadOnlyError`; if something became
+ready nevertheless, the run is marked dirty and is replayed from the start before its next task.
+
+Rejected:
+- snapshots of coroutines: they cannot be serialised in Python, and they would tie a run to one version of its code;
+- generator-based workflows that yield one step at a time: no `gather`, `timeout` or `TaskGroup`; the public protocol
+  still supports them for other SDKs (stepwise runs);
+- matching commands as a set rather than a sequence: it accepts reorderings that change which outcome belongs to
+  which await;
+- threads with blocking calls instead of coroutines: their interleaving cannot be controlled without a scheduler of
+  our own, and a cached run would occupy a thread.
+"""
 
 from __future__ import annotations
 
@@ -29,41 +74,41 @@ from penstock.sdk.workflows.definitions import WorkflowDefinition, sole_exceptio
 LOG = logging.getLogger("penstock.workflow")
 DEADLOCK_TIMEOUT_S = 2.0
 CANCELLED_BY_ITSELF = "cancelled by its own code"
-"""The reason of a run whose run method ended with `asyncio.CancelledError` without a cancel request."""
+"""The cancel reason of a run whose run method ended with `asyncio.CancelledError` without a cancel request."""
 COMMANDS_MAX = 10_000
-"""So much a server takes with one workflow task."""
+"""The maximum number of commands that a server accepts with one workflow task."""
 Json = dict[str, Any]
 _ARGUMENTS = ("arguments", "input", "input_envelope")
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """What the code asks for now: commands to send, and local activities to run before they are sent."""
+    """The result of an activation: commands to send, and local activities to run before that."""
 
     commands: list[Json] = field(default_factory=list)
     local: list[LocalActivityRequest] = field(default_factory=list)
     closes: bool = False
-    """Whether the run ends with these commands."""
+    """Whether the run closes with these commands."""
     origins: list[str] = field(default_factory=list)
-    """Of each command what it is, and the line of the code that asked for it."""
+    """Description and source line of each command."""
 
 
 def _illegal_exit(error: BaseException) -> WorkflowTaskError:
-    """What no code may do to its worker is an error of its task."""
+    """Return the task error for code that raised something only the worker may raise."""
     return WorkflowTaskError(
         f"workflow code raised {type(error).__name__} ({error}); let it return, or raise an ApplicationError"
     )
 
 
 def _is_cancellation(error: BaseException) -> bool:
-    """Whether an error says that something was cancelled; of a group: whether each of its errors does."""
+    """Whether an error is a cancellation; for a group, whether each of its errors is."""
     if isinstance(error, BaseExceptionGroup):
         return all(_is_cancellation(each) for each in error.exceptions)
     return is_cancelled_exception(error)
 
 
 class WorkflowRun:
-    """A run that is kept. Events come in order, each once; what was sent is confirmed by the events that follow."""
+    """One run of a workflow. Events are applied in order, each once. See the module docstring."""
 
     def __init__(
         self,
@@ -88,33 +133,36 @@ class WorkflowRun:
         self._main: asyncio.Task[Any] | None = None
         self._new_events: list[HistoryEvent] = []
         self._expected: ExpectedCommands | None = None
-        """What the history must say next: the commands of an activation that is recorded."""
+        """Commands of a recorded activation, to be matched with the records that follow its marker."""
         self._unconfirmed: list[Command] | None = None
         """Commands of an activation that is not recorded yet."""
         self._closed = False
         """Whether the code has ended."""
         self._ended = False
-        """Whether the history says so."""
+        """Whether the history records that end."""
         self._is_silent = False
         self._recorded_through: int | None = None
         self._is_dirty = False
-        """Whether somebody who may only look has changed something."""
+        """Whether a read-only call has changed something."""
         self._last_step = 0
         self.seen = 0
-        """The last event that was looked at."""
+        """Sequence of the last event applied."""
 
-    # ── going on ────────────────────────────────────────────────────────────────────────────────────────
+    # ── history ─────────────────────────────────────────────────────────────────────────────────────────
 
     def activate(self, lines: Sequence[Mapping[str, Any]]) -> Activation:
-        """Take in what is new; then let the code go on. Raises a `WorkflowTaskError` if it cannot."""
+        """Apply new events and advance the code. Raises `WorkflowTaskError` if that is not possible."""
         for _ in self.apply_history(lines):
             pass
         return self.advance()
 
     def apply_history(self, lines: Sequence[Mapping[str, Any]]) -> Iterator[None]:
-        """Take in a history as far as it was decided, task by task: in between others may have their turn."""
+        """Apply a history up to its last completed workflow task.
+
+        Yields after each task, so that a long replay can be interleaved with other work.
+        """
         if self._is_dirty:
-            raise WorkflowTaskError("a query has changed this run; it is replayed anew")
+            raise WorkflowTaskError("a query has changed this run; it is replayed from the start")
         events = [HistoryEvent.read(line) for line in lines]
         self._note_patch_markers(events)
         self._skip_recorded_commands(events)
@@ -126,36 +174,38 @@ class WorkflowRun:
             self._expected.check_all_matched()
 
     def advance(self) -> Activation:
-        """Let the code go on with what came in since it was decided last; what it asks for."""
+        """Run the code on the inputs since the last completed workflow task, and return its commands."""
         if self._unconfirmed is not None:
-            raise WorkflowTaskError("the history does not confirm what was sent before; it is replayed anew")
+            raise WorkflowTaskError(
+                "the history does not confirm what was sent before; it is replayed from the start"
+            )
         self._activate(is_replaying=False)
         return self._pending_activation()
 
     def replay(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Take in a history as far as it was decided; the code does not go beyond it."""
+        """Apply a history without advancing the code beyond it."""
         for _ in self.apply_history(lines):
             pass
 
     def replay_to_end(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Bring a run that nobody keeps to where its history stands, so that it can be asked something."""
+        """Replay a history including its newest inputs, so that the run can be queried. The commands are discarded."""
         self.replay(lines)
         if self._runtime is None or self._new_events:
             self._is_silent = True
             self._activate(is_replaying=False)
 
     @detects_deadlocks
-    def resolve_local(self, request_id: str, told: Json) -> Activation:
-        """A local activity has ended: the code goes on within the same workflow task."""
+    def resolve_local(self, request_id: str, outcome: Json) -> Activation:
+        """Continue the code with the outcome of a local activity, within the same workflow task."""
         runtime = self._started_runtime()
         with self._running(is_replaying=False):
-            runtime.resolve_local_activity(request_id, told)
+            runtime.resolve_local_activity(request_id, outcome)
             runtime.run()
         self._check_completion()
         return self._pending_activation()
 
     def is_up_to_date(self, lines: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether a history tells nothing that the code has not heard: all that is new is what it asked for itself."""
+        """Whether a history has no input that the code has not seen, only records of its own commands."""
         if self._runtime is None or self._unconfirmed is None or self._is_dirty or not lines:
             return False
         ahead = [HistoryEvent.read(line) for line in lines if int(line["sequence"]) > self.seen]
@@ -163,12 +213,14 @@ class WorkflowRun:
             not any(named.is_new_input(event) for event in ahead) and int(lines[-1]["sequence"]) >= self.seen
         )
 
-    def keep(self, through: int) -> None:
-        """The server has recorded what was sent, up to an event; of that it will tell nothing more."""
+    def confirm_recorded(self, through: int) -> None:
+        """Record that the server has stored the sent commands up to this event, and may start the next history after
+        it.
+        """
         self._recorded_through = through
 
     def _skip_recorded_commands(self, events: Sequence[HistoryEvent]) -> None:
-        """A server that knows what this run was sent does not repeat what it recorded of it: it is as it was asked."""
+        """Accept sent commands as recorded if the server has left their records out."""
         through, self._recorded_through = self._recorded_through, None
         if self._unconfirmed is None or not events or events[0].sequence == self.seen + 1:
             return
@@ -182,7 +234,7 @@ class WorkflowRun:
         self.seen = through
 
     def _note_patch_markers(self, events: Sequence[HistoryEvent]) -> None:
-        """Markers decide at the first call, which may come before the event is reached."""
+        """Collect patch markers: `patched` is decided at the first call, which may be before its event."""
         self._patches_ahead = {
             str(event.payload.get("change_id")) for event in events if event.type == "VersionMarkerRecorded"
         }
@@ -197,22 +249,22 @@ class WorkflowRun:
         self.seen = event.sequence
         if event.type == named.MARKER:
             self._replay_recorded_task(event)
-        elif self._expected is not None and (event.asked is not None or event.is_local_end):
+        elif self._expected is not None and (event.command_kind is not None or event.is_local_end):
             self._match_recorded(event)
-        elif event.asked is None:
+        elif event.command_kind is None:
             self._new_events.append(event)
 
     def _match_recorded(self, event: HistoryEvent) -> None:
-        """The history says that the code asked for something. What follows the end of a run is not the code's."""
+        """Match a recorded command. Records after the close of a run are not the code's."""
         assert self._expected is not None
         if self._ended:
             return
         self._expected.match_command(event)
         self._last_step = max(self._last_step, event.step or 0)
-        self._ended = event.asked in TERMINAL
+        self._ended = event.command_kind in TERMINAL
 
     def _replay_recorded_task(self, marker: HistoryEvent) -> None:
-        """A workflow task was completed here: run it again, or recognise it as the one that was sent."""
+        """Handle the marker of a completed task: replay its activation, or recognise it as the one just sent."""
         if self._expected is not None:
             self._expected.check_all_matched()
         if self._unconfirmed is None:
@@ -224,25 +276,25 @@ class WorkflowRun:
         )
 
     @detects_deadlocks
-    def _resolve_recorded_local(self, event: HistoryEvent, told: Json) -> list[Command]:
-        """On replay: a local activity ends as it was recorded; what the code asks for then."""
+    def _resolve_recorded_local(self, event: HistoryEvent, outcome: Json) -> list[Command]:
+        """On replay, end a local activity with its recorded outcome and return the commands that follow."""
         runtime = self._started_runtime()
-        said = event.payload
-        request_id = runtime.find_local_request(said.get("local_number"), said.get("activity_type"))
+        payload = event.payload
+        request_id = runtime.find_local_request(payload.get("local_number"), payload.get("activity_type"))
         if request_id is None:
             raise NonDeterminismError(event.sequence, event.in_words(), "no such local activity")
         with self._running(is_replaying=True):
-            runtime.resolve_local_activity(request_id, told)
+            runtime.resolve_local_activity(request_id, outcome)
             runtime.run()
         runtime.local.clear()
         self._check_completion()
         return runtime.take_commands()
 
-    # ── an activation ───────────────────────────────────────────────────────────────────────────────────
+    # ── activations ─────────────────────────────────────────────────────────────────────────────────────
 
     @detects_deadlocks
     def _activate(self, *, is_replaying: bool, through: int | None = None) -> None:
-        """Let the code go on with what came in, up to an event (the last one that was taken in)."""
+        """Run the code on the collected inputs. `through` is the last event that it may know of."""
         inputs, self._new_events = self._new_events, []
         is_first = self._runtime is None
         if is_first:
@@ -262,11 +314,7 @@ class WorkflowRun:
         self._unconfirmed = runtime.take_commands()
 
     def _apply(self, inputs: Sequence[HistoryEvent], *, is_first: bool) -> None:
-        """Signals and updates first, so that code which ends now has heard them; then outcomes; then a cancel.
-
-        A cancel that comes with the start waits for the run method to reach its first `await`: asyncio never enters a
-        coroutine whose task is cancelled before its first step, so the code could neither catch it nor clean up.
-        """
+        """Apply inputs: signals and updates, then outcomes, then a cancel request."""
         runtime, handlers = self._started_runtime(), self._handlers
         assert handlers is not None
         for event in inputs:
@@ -276,12 +324,23 @@ class WorkflowRun:
             if event.type in named.STEP_OUTCOMES:
                 runtime.resolve(event)
         for event in inputs:
-            if event.type == named.CANCEL and self._main is not None:
-                runtime.cancel_reason = str(event.payload.get("reason") or "cancel requested")
-                if is_first:
-                    runtime.loop.call_soon(self._main.cancel, runtime.cancel_reason)
-                else:
-                    self._main.cancel(runtime.cancel_reason)
+            if event.type == named.CANCEL:
+                self._cancel(event, is_first=is_first)
+
+    def _cancel(self, event: HistoryEvent, *, is_first: bool) -> None:
+        """Cancel the run method.
+
+        In the first activation this waits until the run method has reached its first `await`: asyncio never enters a
+        coroutine whose task is cancelled before its first step, so the code could neither catch it nor clean up.
+        """
+        if self._main is None:
+            return
+        runtime = self._started_runtime()
+        runtime.cancel_reason = str(event.payload.get("reason") or "cancel requested")
+        if is_first:
+            runtime.loop.call_soon(self._main.cancel, runtime.cancel_reason)
+        else:
+            self._main.cancel(runtime.cancel_reason)
 
     def _start(self, inputs: Sequence[HistoryEvent], *, is_replaying: bool) -> None:
         started = next((event for event in inputs if event.type == named.STARTED), None)
@@ -303,10 +362,10 @@ class WorkflowRun:
             )
 
     def _arguments(self, started: HistoryEvent) -> list[Any]:
-        definition, said = self._definition, started.payload
+        definition, payload = self._definition, started.payload
         blob = self._polled_run.arguments
         if blob is None:
-            blob = next((said[name] for name in _ARGUMENTS if said.get(name)), None)
+            blob = next((payload[name] for name in _ARGUMENTS if payload.get(name)), None)
         if definition.name is None:
             return [self._converter.decode_arguments(blob)]
         values = self._converter.decode_arguments(blob, definition.parameters.types)
@@ -319,7 +378,9 @@ class WorkflowRun:
 
     @contextmanager
     def _running(self, *, is_replaying: bool) -> Iterator[None]:
-        """The code runs inside: watched, told whether it is for the first time, and then guarded, too."""
+        """Run workflow code in the block: on its event loop, with deadlock detection, and guarded unless it is a
+        replay.
+        """
         runtime = self._started_runtime()
         runtime.is_replaying = is_replaying
         runtime.is_silent = is_replaying or self._is_silent
@@ -336,7 +397,7 @@ class WorkflowRun:
                     if watch.violation is not None:
                         raise watch.violation
         except BaseException as error:
-            runtime.is_silent = True  # what is left of the code is of no interest
+            runtime.is_silent = True  # the rest of the code must not log
             if isinstance(error, SystemExit | GeneratorExit):
                 raise _illegal_exit(error) from error
             raise
@@ -344,10 +405,10 @@ class WorkflowRun:
             sys.set_asyncgen_hooks(*hooks)
             asyncio._set_running_loop(before)
 
-    # ── the end ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── completion ──────────────────────────────────────────────────────────────────────────────────────
 
     def _check_completion(self) -> None:
-        """Say how the run ends, if its code has ended; a signal whose handler failed ends it, too."""
+        """Issue the command that closes the run if its code has ended, or if a signal handler has failed."""
         assert self._handlers is not None
         error = self._handlers.take_error()
         main = self._main
@@ -377,16 +438,16 @@ class WorkflowRun:
         return self._failure_command(error)
 
     def _failure_command(self, error: BaseException) -> tuple[CommandKind, Json]:
-        """A failure that was meant ends the run; any other error is a mistake, and the task is tried again.
+        """Return the command for an error. Deliberate failures close the run; any other error fails the task.
 
-        After a cancel request, the cancellation of an activity or a child that no code caught is that of the run.
+        After a cancel request, an uncaught cancellation of an activity or a child counts as cancellation of the run.
         """
         again = sole_exception(error)
         if isinstance(again, ContinueAsNewError):
             return CommandKind.CONTINUE, again.body
-        asked_to_end = self._started_runtime().cancel_reason
-        if asked_to_end is not None and _is_cancellation(error):
-            return CommandKind.CANCEL, {"reason": asked_to_end}
+        cancel_reason = self._started_runtime().cancel_reason
+        if cancel_reason is not None and _is_cancellation(error):
+            return CommandKind.CANCEL, {"reason": cancel_reason}
         failure = self._definition.failure_in(error)
         if failure is not None:
             return CommandKind.FAIL, failure_fields(failure, self._converter)
@@ -399,8 +460,8 @@ class WorkflowRun:
         self._unconfirmed = [*(self._unconfirmed or []), *runtime.take_commands()]
         if len(self._unconfirmed) > COMMANDS_MAX:
             raise WorkflowTaskError(
-                f"the code asks for {len(self._unconfirmed)} things at once, and may for {COMMANDS_MAX}: start them in "
-                "portions, or in child workflows"
+                f"the code issued {len(self._unconfirmed)} commands at once; the limit is {COMMANDS_MAX}: start them "
+                "in batches, or in child workflows"
             )
         local, runtime.local = runtime.local, []
         self._assign_step_numbers(self._unconfirmed)
@@ -409,7 +470,7 @@ class WorkflowRun:
         return Activation([each.on_the_wire() for each in self._unconfirmed], local, self._closed, origins)
 
     def _assign_step_numbers(self, commands: Sequence[Command]) -> None:
-        """The numbers that the server will give."""
+        """Assign the step numbers that the server will assign."""
         step = self._last_step
         for command in commands:
             if command.kind in NUMBERED:
@@ -417,7 +478,7 @@ class WorkflowRun:
                 self._started_runtime().confirm(command, step)
 
     def _run_dispatch_traces(self, commands: Sequence[Command]) -> None:
-        """Each is told of once: when the code has done all it can, and what it asks for is sent."""
+        """Log the dispatch of each command once, when it is about to be sent."""
         for command in commands:
             if command.trace is not None:
                 command.trace()
@@ -425,7 +486,7 @@ class WorkflowRun:
 
     @detects_deadlocks
     def close(self) -> None:
-        """Forget the run; its code is ended where it stands."""
+        """Evict the run: its code is ended where it stands."""
         if self._runtime is None:
             return
         try:
@@ -442,17 +503,17 @@ class WorkflowRun:
         assert self._runtime is not None
         return self._runtime
 
-    # ── questions ───────────────────────────────────────────────────────────────────────────────────────
+    # ── queries and validators ──────────────────────────────────────────────────────────────────────────
 
     def query(self, name: str, arguments: Any) -> dict[str, str]:
-        """The answer of the code, as it stands. An unknown name raises `LookupError`."""
+        """Run a query handler and return the encoded result. Raises `LookupError` for an unknown name."""
         answer: dict[str, str] = self._query_state(
             "a query", lambda handlers: handlers.query(name, arguments)
         )
         return answer
 
     def validate_update(self, name: str, arguments: Any) -> None:
-        """Let the code say whether it takes an update; whatever it raises is its refusal."""
+        """Run the validator of an update. Whatever it raises is the rejection."""
         self._query_state("a validator", lambda handlers: handlers.validate(name, arguments))
 
     @detects_deadlocks
@@ -467,4 +528,6 @@ class WorkflowRun:
             runtime.is_read_only = None
             if runtime.loop.is_ready:
                 self._is_dirty = True
-                raise ReadOnlyError(f"{who} must not wake the code of the run: it is replayed anew.")
+                raise ReadOnlyError(
+                    f"{who} must not wake the code of the run: it is replayed from the start."
+                )

@@ -1,10 +1,10 @@
-"""What may stand around the code of a workflow. It is part of that code: it is replayed with it."""
+"""Interceptors around workflow code. They are replayed with it, so they must be deterministic as well."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.sdk.workflows.definitions import Handler
 
@@ -17,7 +17,7 @@ class ExecuteWorkflowInput:
 
 @dataclass(slots=True)
 class HandlerInput:
-    """A signal, a query or an update that has found its handler."""
+    """A signal, query or update with its handler."""
 
     name: str
     args: Sequence[Any]
@@ -25,7 +25,7 @@ class HandlerInput:
 
 
 class WorkflowInboundInterceptor:
-    """Stands around a run. Override what you want to see, and call `next`."""
+    """Base class of workflow interceptors. Override the methods to intercept, and call `next`."""
 
     def __init__(self, next: WorkflowInboundInterceptor) -> None:  # noqa: A002 - the word that interceptors use
         self.next = next
@@ -46,14 +46,8 @@ class WorkflowInboundInterceptor:
         return self.next.handle_query(input)
 
 
-class WorkflowInterceptor(Protocol):
-    """Of what a worker is given as an interceptor, the part that concerns workflows."""
-
-    def intercept_workflow(self, next: WorkflowInboundInterceptor) -> WorkflowInboundInterceptor: ...  # noqa: A002
-
-
 def chain(interceptors: Sequence[Any], innermost: WorkflowInboundInterceptor) -> WorkflowInboundInterceptor:
-    """The first interceptor is the outermost. Those that do not concern workflows are passed over."""
+    """Build the chain, first interceptor outermost. Interceptors without `intercept_workflow` are skipped."""
     found = innermost
     for each in reversed(interceptors):
         around = getattr(each, "intercept_workflow", None)

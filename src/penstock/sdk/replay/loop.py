@@ -1,4 +1,35 @@
-"""The event loop on which workflow code runs: it has no clock and no sockets, and does the same each time."""
+"""The deterministic event loop of workflow code.
+
+Theory of operation
+-------------------
+Workflow code is ordinary asyncio code: `await`, tasks, `gather`, `timeout`, `TaskGroup`, locks and queues all work,
+because the standard library implements them on top of `AbstractEventLoop`. What differs between two executions on
+asyncio's own loop is removed here:
+
+- time: `time()` returns the time of the last applied event and stands still while code runs. A delay becomes a timer
+  command through `TimerFactory`, and its callback is ready when the history has the `TimerFired` event;
+- I/O: there is none. Sockets, subprocesses, executors and threads raise an error that names the alternative;
+- order: callbacks run in FIFO order from one queue until it is empty (`run_until_quiet`). Nothing is added from
+  outside meanwhile, so the order depends only on the code and on the order of inputs;
+- hashing: asyncio keeps tasks and futures in sets (`wait`, `gather`, `TaskGroup`), whose order depends on the hash.
+  `WorkflowFuture` and `WorkflowTask` hash by a number assigned at creation instead of by address;
+- context: each run has its own `contextvars.Context`, with nothing of the worker's or of another run's in it;
+- garbage collection: unfinished async generators are closed by `finish` on this loop, as part of the code.
+
+The loop is not run by asyncio. `WorkflowRun` sets it as the running loop of the thread, calls `run_until_quiet`, and
+restores the previous one. When the queue is empty, the code waits for something that only the history can bring.
+
+Invariant `replay-is-deterministic` (its half in this module): given the same code and the same sequence of inputs,
+callbacks run in the same order, and tasks and futures get the same numbers.
+
+On eviction, tasks are cancelled; code that goes on regardless gets `EvictedError` at its next await.
+
+Rejected:
+- asyncio's loop with a patched clock: its selector, the order of timers with equal deadlines, and the sets above
+  stay non-deterministic;
+- a scheduler of our own with its own primitives: users would have to learn them, and libraries written for asyncio
+  would not work.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +48,7 @@ T = TypeVar("T")
 
 
 class WorkflowFuture(asyncio.Future[T]):
-    """A future whose place in a set does not depend on where it lies in memory."""
+    """A future that hashes by number, so that its position in a set does not depend on its address."""
 
     number: int
 
@@ -26,7 +57,7 @@ class WorkflowFuture(asyncio.Future[T]):
 
 
 class TimerFactory(Protocol):
-    """Who starts and gives up the timers of a run."""
+    """Starts the timers of a run."""
 
     def start_timer(self, delay_ms: int) -> WorkflowFuture[None]: ...
 
@@ -37,8 +68,8 @@ class WorkflowTask(asyncio.Task[T]):
     def cancel(self, msg: Any | None = None) -> bool:
         """Cancel the task and what it awaits.
 
-        A frame of this module is on the stack meanwhile: `StepFuture.cancel` tells by it that a task was cancelled, not
-        the handle of the step.
+        A frame of this module is on the stack meanwhile. `StepFuture.cancel` uses it to tell that a task was
+        cancelled, not the handle of the step.
         """
         return super().cancel(msg)
 
@@ -47,7 +78,7 @@ class WorkflowTask(asyncio.Task[T]):
 
 
 class _TimerHandle(asyncio.TimerHandle):
-    """What `call_at` gives back; cancelling it gives the timer up."""
+    """The result of `call_at`. Cancelling it cancels the timer."""
 
     def __init__(self, when: float, callback: Any, args: Any, loop: WorkflowLoop, context: Any) -> None:
         super().__init__(when, callback, args, loop, context)
@@ -58,7 +89,7 @@ _IN_A_RUN: ContextVar[bool] = ContextVar("penstock_in_a_run", default=False)
 
 
 def _prepare() -> None:
-    """Of what is kept by context, amounts are what hurts most: each run computes with settings of its own."""
+    """Mark the context as that of a run, and give it decimal settings that the worker cannot change."""
     _IN_A_RUN.set(True)
     decimal.setcontext(decimal.DefaultContext.copy())
 
@@ -68,11 +99,11 @@ def _milliseconds(seconds: float) -> int:
 
 
 class EvictedError(BaseException):
-    """Raised in code whose run is no longer kept, when it goes on after it was told to end."""
+    """Raised in code of an evicted run that continues after its cancellation."""
 
 
 class WorkflowLoop(asyncio.AbstractEventLoop):
-    """Runs what is ready until nothing is. Time stands still in between; it is told from outside."""
+    """Runs ready callbacks until none is left. Time stands still meanwhile; `set_time` advances it."""
 
     def __init__(self, timers: TimerFactory) -> None:
         self._timers = timers
@@ -82,24 +113,24 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._closed = False
         self.is_closing = False
         self.context = Context()
-        """What all code of the run begins with: nothing of the worker's, and nothing of another run's."""
+        """The initial context of all code of the run."""
         self.context.run(_prepare)
         self.tasks: dict[int, WorkflowTask[Any]] = {}
-        """Tasks that have not ended, by number: they are kept alive here."""
+        """Tasks that have not ended, by number. This keeps them alive."""
         self.on_error: Callable[[dict[str, Any]], None] = lambda _: None
         self.check_writable: Callable[[str], None] = lambda _: None
-        """Raises where the code may only look."""
+        """Raises if the code may only read."""
 
     def set_time(self, now_ms: int) -> None:
         self._now_s = now_ms / 1000
 
     @property
     def is_ready(self) -> bool:
-        """Whether something waits to be run."""
+        """Whether a callback is ready."""
         return bool(self._ready)
 
     def run_until_quiet(self) -> None:
-        """Run everything that is ready, and what becomes ready by it."""
+        """Run all ready callbacks, including those that become ready meanwhile."""
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         try:
@@ -111,7 +142,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         finally:
             asyncio._set_running_loop(before)
 
-    # ── what asyncio asks of a loop ─────────────────────────────────────────────────────────────────────
+    # ── AbstractEventLoop ───────────────────────────────────────────────────────────────────────────────
 
     def time(self) -> float:
         return self._now_s
@@ -143,7 +174,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Called by asyncio when somebody no longer waits for a timer."""
+        """Called by asyncio when a timer handle is cancelled."""
         timer = getattr(handle, "timer", None)
         if timer is not None and not timer.done():
             timer.cancel()
@@ -173,7 +204,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return task
 
     def _workflow_context(self, context: Context | None) -> Context | None:
-        """The context in which something is run: that of the code that asked, or of the run, if nobody of it did."""
+        """Return the context of a callback: that of the calling code, or that of the run if the caller is not part of
+        it.
+        """
         return self.context.copy() if context is None and not _IN_A_RUN.get() else context
 
     def _next_number(self) -> int:
@@ -193,7 +226,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return self._closed
 
     def close(self) -> None:
-        """Forget what is ready; nothing runs here any more."""
+        """Discard ready callbacks. Nothing runs on this loop afterwards."""
         self._closed = True
         self._ready.clear()
         self.tasks.clear()
@@ -215,11 +248,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return None
 
     def finish(self, generator: Any) -> None:
-        """Called by Python for an async generator that nobody reads any more: its end is part of the code."""
+        """Called by Python for an unfinished async generator that is no longer referenced: closing it is part of the
+        code.
+        """
         if not self._closed:
             self.create_task(generator.aclose(), name="end of a generator")
 
-    # ── what workflow code must not do ──────────────────────────────────────────────────────────────────
+    # ── unsupported in workflow code ────────────────────────────────────────────────────────────────────
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> NoReturn:  # type: ignore[override]
         self._refuse("asyncio.to_thread and run_in_executor", "run it in an activity")

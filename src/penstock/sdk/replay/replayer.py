@@ -1,4 +1,4 @@
-"""Checks code against histories that were recorded: in tests, and before a release reaches open runs."""
+"""Replays recorded histories against workflow code: in tests, and before a release reaches open runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Readable = WorkflowHistory | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A history as it was exported, fetched or saved: its events in order."""
+    """A history that was exported, fetched or saved: its events in order."""
 
     events: Sequence[Mapping[str, Any]]
     workflow_id: str = "replayed"
@@ -36,53 +36,64 @@ class History:
 
     @classmethod
     def read(cls, source: Readable) -> History:
-        """From what a handle fetched, a list of events, or a document that has one (an export, a page of the API)."""
+        """Read a history from a fetched `WorkflowHistory`, a list of events, or a document that contains one.
+
+        Args:
+            source: a `WorkflowHistory`, events as dictionaries, JSON text, or an export or API page with events.
+        """
         if isinstance(source, WorkflowHistory):
             source = {"workflow_id": source.workflow_id, "run_id": source.run_id, "events": source.events}
         if not isinstance(source, Mapping):
             source = {"events": source}
-        events = source.get("history_events") or source.get("events") or source.get("history")
-        if isinstance(events, Mapping):
-            events = events.get("events")
-        if isinstance(events, str) or not isinstance(events, Sequence):
-            raise ValueError(
-                "This is no history: it has no list of events. Export one with penstock workflow export."
-            )
-        about = source.get("workflow") if isinstance(source.get("workflow"), Mapping) else source
-        assert isinstance(about, Mapping)
-        flat = [_flat(event) for event in events]
-        told = _told_at_start(flat) | {name: about[name] for name in _ABOUT if about.get(name)}
-        return cls(flat, priority=priority_in(about), **{name: str(value) for name, value in told.items()})
+        flat = [_flat(event) for event in _events_in(source)]
+        about = source.get("workflow")
+        if not isinstance(about, Mapping):
+            about = source
+        identity = _identity(flat) | {name: about[name] for name in _ABOUT if about.get(name)}
+        return cls(
+            flat, priority=priority_in(about), **{name: str(value) for name, value in identity.items()}
+        )
 
     @classmethod
     def from_file(cls, path: str | Path) -> History:
         try:
             return cls.read(json.loads(Path(path).read_text()))
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is no JSON: {error}") from error
+            raise ValueError(f"{path} is not JSON: {error}") from error
 
     @property
     def type(self) -> str:
         if self.workflow_type:
             return self.workflow_type
-        told = _told_at_start(self.events).get("workflow_type")
-        if told is None:
-            raise ValueError("The history does not say of which type its workflow is.")
-        return str(told)
+        found = _identity(self.events).get("workflow_type")
+        if found is None:
+            raise ValueError("The history does not contain the type of its workflow.")
+        return str(found)
+
+
+def _events_in(document: Mapping[str, Any]) -> Sequence[Any]:
+    events = document.get("history_events") or document.get("events") or document.get("history")
+    if isinstance(events, Mapping):
+        events = events.get("events")
+    if isinstance(events, str) or not isinstance(events, Sequence):
+        raise ValueError(
+            "This is not a history: it has no list of events. Export one with penstock workflow export."
+        )
+    return events
 
 
 _ABOUT = ("workflow_id", "run_id", "workflow_type", "namespace", "task_queue")
 
 
-def _told_at_start(events: Sequence[Mapping[str, Any]]) -> Json:
-    """What the first event says of the run: dice and ids of the code come from there."""
+def _identity(events: Sequence[Mapping[str, Any]]) -> Json:
+    """Return the identity of the run from the first event: random numbers and ids of the code derive from it."""
     started: Json = next((event["payload"] for event in events if event.get("event_type") == STARTED), {})
-    told = {name: started.get(name) for name in _ABOUT} | {"run_id": started.get("workflow_run_id")}
-    return {name: value for name, value in told.items() if value}
+    identity = {name: started.get(name) for name in _ABOUT} | {"run_id": started.get("workflow_run_id")}
+    return {name: value for name, value in identity.items() if value}
 
 
 def _flat(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An event with the names that workers get."""
+    """Return an event with the field names that workers receive."""
     known = dict(event)
     known.setdefault("event_type", event.get("type"))
     known.setdefault("recorded_at", event.get("timestamp"))
@@ -92,12 +103,12 @@ def _flat(event: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """How the code and one history agree."""
+    """Whether the code matches one history."""
 
     history: History
     failure: Exception | None = None
     next: Activation = field(default_factory=Activation)
-    """What the code would ask for beyond the history."""
+    """What the code would do after the history."""
 
     @property
     def fits(self) -> bool:
@@ -105,7 +116,7 @@ class ReplayResult:
 
 
 class Replayer:
-    """Replays histories with the workflows that it is given."""
+    """Replays histories with given workflows."""
 
     def __init__(
         self,
@@ -114,7 +125,13 @@ class Replayer:
         data_converter: DataConverter = DEFAULT,
         dispatch: Dispatch | None = None,
     ) -> None:
-        """`dispatch` is for what the code would ask for beyond a history; what was recorded is never compared."""
+        """Create a replayer.
+
+        Args:
+            workflows: classes decorated with `@workflow.defn`.
+            data_converter: the converter with which the histories were recorded.
+            dispatch: dispatch configuration for commands beyond a history. Recorded options are never compared.
+        """
         self._definitions = {each.name: each for each in map(WorkflowDefinition.of, workflows)}
         if len(self._definitions) < len(workflows):
             raise DefinitionError("Two of these workflows have the same name.")
@@ -122,24 +139,33 @@ class Replayer:
         self._dispatch = config_getter(dispatch)
 
     def replay(self, history: History | Readable) -> ReplayResult:
-        """Replay one history; the result says where code and history part."""
-        told = history if isinstance(history, History) else History.read(history)
+        """Replay one history. The result says where code and history diverge.
+
+        Args:
+            history: a `History`, or what `History.read` accepts.
+        """
+        recorded = history if isinstance(history, History) else History.read(history)
         run: WorkflowRun | None = None
         try:
-            run = self._begin(told)
-            events = told.events
+            run = self._new_run(recorded)
+            events = recorded.events
             if not _is_closed(events):
-                return ReplayResult(told, next=run.activate(events))
+                return ReplayResult(recorded, next=run.activate(events))
             run.replay(events)
-            return ReplayResult(told)
+            return ReplayResult(recorded)
         except Exception as error:
-            return ReplayResult(told, error)
+            return ReplayResult(recorded, error)
         finally:
             if run is not None:
                 run.close()
 
     async def replay_workflow(self, history: Any, *, raise_on_replay_failure: bool = True) -> ReplayResult:
-        """The same for code that awaits it; raises what `replay` would say."""
+        """Replay one history and await it, as in Temporal's SDK.
+
+        Args:
+            history: a `History`, or what `History.read` accepts.
+            raise_on_replay_failure: raise the failure instead of returning it in the result.
+        """
         result = self.replay(history)
         if raise_on_replay_failure and result.failure is not None:
             raise result.failure
@@ -151,7 +177,7 @@ class Replayer:
     async def replay_workflows(self, histories: AsyncIterator[Any]) -> list[ReplayResult]:
         return [self.replay(each) async for each in histories]
 
-    def _begin(self, history: History) -> WorkflowRun:
+    def _new_run(self, history: History) -> WorkflowRun:
         definition = self._definitions.get(history.type) or self._definitions.get(None)
         if definition is None:
             known = ", ".join(sorted(name for name in self._definitions if name)) or "none"

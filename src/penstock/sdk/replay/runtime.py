@@ -1,7 +1,7 @@
-"""What workflow code acts through: its loop, the commands that it gives, and the futures that wait for them.
+"""The state that workflow code works on: its event loop, its commands, and the futures that await them.
 
-Everything here follows from the history alone. Numbers of steps are given when commands are confirmed by it, or when
-they are about to be sent.
+Everything here derives from the history alone. Step numbers are assigned when commands are matched with the history,
+or when they are about to be sent.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from penstock.sdk.replay.loop import EvictedError, WorkflowLoop
 
 TIMER_MS_MAX = 315_360_000_000
 CLOSING_ROUNDS = 3
-"""So often code that is forgotten is told to end."""
+"""How often code of an evicted run is cancelled before it is abandoned."""
 _STARTED_LATER = ("ActivityCompleted", "ChildRunCompleted")
 LOCAL_OUTCOMES = ("message", "exception_type", "non_retryable", "timeout_kind", "exception")
-"""What is heard of a local activity that did not succeed, when it happens and in every replay."""
+"""The fields of a failed local activity that the code can observe, both when it happens and in every replay."""
 _PLAIN = (None, type(None), bool, int, float, str, bytes)
-"""Hints by which a value is read without asking any code of users."""
+"""Type hints for which decoding involves no user code."""
 _CATEGORIES = {"failed": "activity", "timed_out": "timeout", "cancelled": "cancelled"}
 _LOCAL_ENDS = {"failed": "ActivityFailed", "timed_out": "ActivityTimedOut", "cancelled": "ActivityCancelled"}
 
 
 @dataclass(frozen=True, slots=True)
 class LocalActivityRequest:
-    """A local activity that is to be run now, within the workflow task."""
+    """A local activity to run now, within the workflow task."""
 
     request_id: str
     activity_type: str
@@ -59,7 +59,7 @@ class _Condition:
 
 
 class Runtime:
-    """One run in memory, seen from its code."""
+    """One run in memory, as seen by its code."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Runtime:
         self.now = info.start_time
         self.is_replaying = False
         self.is_silent = False
-        """Whether what the code logs was logged before."""
+        """Whether log output of the code is suppressed, because it was logged before."""
         self.is_read_only: str | None = None
         self.is_closing = False
         self.memo: dict[str, Any] = dict(info.memo)
@@ -85,9 +85,9 @@ class Runtime:
         self.handlers: Any = None
         self.cancel_reason: str | None = None
         self.known_patches: set[str] = set()
-        """Changes that the history has markers of."""
+        """Patches that have a marker in the history."""
         self.commands: list[Command] = []
-        """What the code asked for in this activation."""
+        """Commands issued in this activation."""
         self.local: list[LocalActivityRequest] = []
         self._waiting: dict[int, StepFuture[Any]] = {}
         self._local_waiting: dict[str, tuple[StepFuture[Any], Command]] = {}
@@ -100,18 +100,20 @@ class Runtime:
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────
 
     def set_now(self, at: datetime) -> None:
-        """Time never goes back within a run, whatever clocks the servers had."""
+        """Advance the time. It never goes back within a run, whatever the clocks of the servers."""
         self.now = max(self.now, at.astimezone(UTC))
         self.loop.set_time(round(self.now.timestamp() * 1000))
 
     def check_writable(self, what: str) -> None:
-        """Queries and validators look; they change nothing, not even what the dice show next."""
+        """Raise if the code may only read: queries and validators change nothing, not even the random number
+        generator.
+        """
         if self.is_read_only is not None:
             raise ReadOnlyError(f"{self.is_read_only} must not use {what}: it would change the run.")
 
     @cached_property
     def random(self) -> Random:
-        """Dice that show the same in every replay; most code never asks for them."""
+        """A random number generator that is seeded by the run, created on first use."""
         return Random(_seed(self.info.run_id))
 
     def uuid4(self) -> uuid.UUID:
@@ -121,12 +123,12 @@ class Runtime:
     # ── dispatch ────────────────────────────────────────────────────────────────────────────────────────
 
     def dispatch(self) -> DispatchConfig | None:
-        """The configuration by which activities are dispatched now. Replay needs none: history has what was chosen."""
+        """The current dispatch configuration. Replay does not need it: the history contains the resolved options."""
         return None if self.is_replaying else self._dispatch()
 
-    # ── asking ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── commands ────────────────────────────────────────────────────────────────────────────────────────
 
-    def ask(
+    def issue(
         self,
         kind: CommandKind,
         body: dict[str, Any],
@@ -135,7 +137,7 @@ class Runtime:
         facts: dict[str, Any] | None = None,
         target: Command | None = None,
     ) -> Command:
-        """Note what the code asks for. Queries and validators may ask for nothing."""
+        """Issue a command. Queries and validators may not."""
         self.check_writable(kind.value)
         if self.is_closing:
             raise EvictedError
@@ -153,13 +155,15 @@ class Runtime:
         give_up: Callable[[StepFuture[Any]], bool] | None = None,
         future: type[StepFuture[Any]] = StepFuture,
     ) -> Any:
-        """Ask for a step, and wait for its outcome with the future that is returned."""
-        command = self.ask(kind, body, name=name, facts=facts)
+        """Issue a command for a step and return the future of its outcome."""
+        command = self.issue(kind, body, name=name, facts=facts)
         return future(self.loop, command, give_up or self.give_up)
 
     def start_timer(self, delay_ms: int) -> StepFuture[None]:
         if delay_ms > TIMER_MS_MAX:
-            raise ValueError("a timer may run for ten years at most; for ever is a wait without a timeout")
+            raise ValueError(
+                "a timer may run for ten years at most; to wait indefinitely, leave the timeout out"
+            )
         body = {"delay_seconds": -(-delay_ms // 1000), "delay_ms": delay_ms}
         timer: StepFuture[None] = self.step(CommandKind.TIMER, body)
         return timer
@@ -167,7 +171,7 @@ class Runtime:
     def start_local_activity(
         self, activity_type: str, arguments: dict[str, str], options: dict[str, Any], result_type: Any
     ) -> StepFuture[Any]:
-        """Have a local activity run; its command is given when it has ended."""
+        """Request a local activity. Its command is issued when it has ended."""
         self.check_writable("activities")
         self._local_count += 1
         request = LocalActivityRequest(
@@ -193,22 +197,22 @@ class Runtime:
         return future
 
     def activity_cancelled(self, future: StepFuture[Any]) -> Exception:
-        """The error of an activity whose handle was cancelled: `ActivityError`, caused by `CancelledError`."""
-        said: dict[str, Any] = {"activity_type": future.command.name}
+        """Return the error of an activity cancelled through its handle: `ActivityError`, caused by `CancelledError`."""
+        payload: dict[str, Any] = {"activity_type": future.command.name}
         if future.command.step is not None:
-            said["activity_execution_id"] = f"{self.info.run_id}-a{future.command.step}"
-        return error_from(said, self.converter, event_type="ActivityCancelled")
+            payload["activity_execution_id"] = f"{self.info.run_id}-a{future.command.step}"
+        return error_from(payload, self.converter, event_type="ActivityCancelled")
 
     def child_cancelled(self, future: StepFuture[Any]) -> Exception:
-        """The error of a child whose handle was cancelled: `ChildWorkflowError`, caused by `CancelledError`."""
-        said = {
+        """The error of a child cancelled through its handle: `ChildWorkflowError`, caused by `CancelledError`."""
+        payload = {
             "child_workflow_type": future.command.name,
             "child_workflow_instance_id": future.command.body["workflow_id"],
         }
-        return error_from(said, self.converter, event_type="ChildRunCancelled")
+        return error_from(payload, self.converter, event_type="ChildRunCancelled")
 
     def give_up(self, future: StepFuture[Any]) -> bool:
-        """The code no longer waits for a step: what was not asked yet is not asked, the rest is to be ended."""
+        """Stop waiting for a step: a command that was not sent is withdrawn, otherwise the step is cancelled."""
         command = future.command
         if self.is_closing:
             return True
@@ -217,29 +221,32 @@ class Runtime:
             return True
         if not command.given_up:
             command.given_up = True
-            self.ask(CommandKind.CANCEL_STEP, {}, name=command.name, target=command)
+            self.issue(CommandKind.CANCEL_STEP, {}, name=command.name, target=command)
         return True
 
     def request_cancel(self, future: StepFuture[Any]) -> bool:
-        """Ask a step to end, and let the code that awaits it go on when it has. A step that was not sent is dropped."""
+        """Cancel a step, and let the awaiting code continue once it has ended.
+
+        A command that was not sent is withdrawn.
+        """
         command = future.command
         if self.is_closing or not command.is_taken:
             return self.give_up(future)
         if not command.given_up:
             command.given_up = True
-            self.ask(CommandKind.CANCEL_STEP, {"wait": True}, name=command.name, target=command)
+            self.issue(CommandKind.CANCEL_STEP, {"wait": True}, name=command.name, target=command)
         return False
 
     # ── outcomes ────────────────────────────────────────────────────────────────────────────────────────
 
     def confirm(self, command: Command, step: int | None) -> None:
-        """A command has its number: its outcome will be told under it."""
+        """Set the step number of a command. Its outcome will have the same number."""
         command.step = step
         if step is not None and command.future is not None and not command.future.done():
             self._waiting[step] = command.future
 
     def resolve(self, event: HistoryEvent) -> None:
-        """Tell whoever waits for a step how it ended. Nobody may: it was given up."""
+        """Resolve the future of a step with its outcome, unless the code no longer waits for it."""
         step = event.step
         future = None if step is None else self._waiting.pop(step, None)
         if future is None or future.done():
@@ -261,33 +268,37 @@ class Runtime:
         return self.converter.decode(blob, hint)
 
     def find_local_request(self, number: object, activity_type: object) -> str | None:
-        """A local activity that has not ended, by its number; None: the code has asked for no such thing."""
+        """Return the request of an open local activity by its number; None if the code made no such request."""
         for request_id, (_, command) in self._local_waiting.items():
             if command.facts == {"activity_type": activity_type, "local_number": number}:
                 return request_id
         return None
 
-    def resolve_local_activity(self, request_id: str, told: dict[str, Any]) -> None:
-        """A local activity has ended: `told` completes its command; the code goes on with the outcome.
+    def resolve_local_activity(self, request_id: str, outcome: dict[str, Any]) -> None:
+        """End a local activity: `outcome` completes its command, and the code continues with the outcome.
 
-        What the code hears follows from `told` alone, so that it hears the same when it is replayed.
+        The outcome is derived from `outcome` alone, so that a replay observes the same.
         """
         future, command = self._local_waiting.pop(request_id)
-        command.body |= told
+        command.body |= outcome
         self.commands.append(command)
         if future.done():
             return
-        if told["outcome"] == "completed":
-            future.set_result(self.converter.decode(told.get("result"), getattr(future, "result_type", None)))
+        if outcome["outcome"] == "completed":
+            future.set_result(
+                self.converter.decode(outcome.get("result"), getattr(future, "result_type", None))
+            )
         else:
-            heard = {name: told.get(name) for name in LOCAL_OUTCOMES} | {"activity_type": command.name}
-            heard["failure_category"] = _CATEGORIES[told["outcome"]]
-            future.set_exception(error_from(heard, self.converter, event_type=_LOCAL_ENDS[told["outcome"]]))
+            payload = {name: outcome.get(name) for name in LOCAL_OUTCOMES} | {"activity_type": command.name}
+            payload["failure_category"] = _CATEGORIES[outcome["outcome"]]
+            future.set_exception(
+                error_from(payload, self.converter, event_type=_LOCAL_ENDS[outcome["outcome"]])
+            )
 
     # ── conditions ──────────────────────────────────────────────────────────────────────────────────────
 
     def when(self, holds: Callable[[], bool]) -> asyncio.Future[None]:
-        """A future that is done when the code, having done all it can, finds that a condition holds."""
+        """Return a future that completes when the condition holds after the code has run as far as possible."""
         condition = _Condition(holds, self.loop.create_future(), copy_context())
         self._conditions.append(condition)
         return condition.met
@@ -299,7 +310,7 @@ class Runtime:
             self.loop.run_until_quiet()
 
     def _meet_conditions(self) -> bool:
-        """Let the first go on of those whose condition holds; what it does may concern the others."""
+        """Wake the first waiter whose condition holds. What it does may affect the others."""
         if not self._conditions:
             return False
         self._conditions = [each for each in self._conditions if not each.met.done()]
@@ -320,7 +331,7 @@ class Runtime:
     # ── patches ─────────────────────────────────────────────────────────────────────────────────────────
 
     def patched(self, change_id: str, version: int) -> bool:
-        """Whether code that was changed takes the new way in this run; said once, it stays."""
+        """Whether this run takes the patched path. Once decided, it stays."""
         if change_id in self._patches:
             return self._patches[change_id]
         taken = change_id in self.known_patches or not self.is_replaying
@@ -331,11 +342,11 @@ class Runtime:
                 "min_supported": PATCHED,
                 "max_supported": DEPRECATED,
             }
-            self.ask(CommandKind.VERSION_MARKER, body, name=change_id, facts={"change_id": change_id})
+            self.issue(CommandKind.VERSION_MARKER, body, name=change_id, facts={"change_id": change_id})
         self._patches[change_id] = taken
         return taken
 
-    # ── the end ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── eviction ────────────────────────────────────────────────────────────────────────────────────────
 
     def take_commands(self) -> list[Command]:
         commands = [each for each in self.commands if not each.given_up]
@@ -345,7 +356,7 @@ class Runtime:
         return commands
 
     def close(self) -> None:
-        """Forget the run. Its code is ended where it stands; whatever it asks for or awaits now ends it, too."""
+        """Evict the run. Its code is cancelled where it stands, and cannot issue or await anything more."""
         self.is_closing = self.is_replaying = self.is_silent = True
         self.loop.is_closing = True
         try:
@@ -361,7 +372,7 @@ class Runtime:
 
 
 def current() -> Runtime:
-    """The run whose code is being executed. Raises `NotInWorkflowError` elsewhere."""
+    """Return the run whose code is executing. Raises `NotInWorkflowError` elsewhere."""
     found = maybe_current()
     if found is None:
         raise NotInWorkflowError(
@@ -377,7 +388,7 @@ def maybe_current() -> Runtime | None:
 
 @aside
 def _read(converter: DataConverter, blob: Any, hint: Any) -> Any:
-    """A value in which no code of users takes part."""
+    """Decode a value for which no user code is called."""
     return converter.decode(blob, hint)
 
 

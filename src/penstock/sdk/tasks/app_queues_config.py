@@ -1,4 +1,4 @@
-"""An app with a configuration: which queues it has, and what its tasks may say of them."""
+"""The queues of an app with an `AppConfig`, and the checks of its tasks against them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from penstock.sdk.tasks.queues import AppQueues, UnknownQueueError
 
 
 def checked_config(config: object, *, queue: str | None, queues: Sequence[str]) -> AppConfig | None:
-    """The configuration, if it is one; what it says is not said once more beside it."""
+    """Validate the configuration. Queues must not be given both in it and beside it."""
     if config is None:
         return None
     if not isinstance(config, AppConfig):
         raise TypeError(f"config is an AppConfig(…), not {type(config).__name__}")
     if queue is not None or queues:
-        raise ConfigurationError("An app with a config has the queues of it: leave queue= and queues= out")
+        raise ConfigurationError("An app with a config gets its queues from it: leave queue= and queues= out")
     return config
 
 
 def home_queue(config: AppConfig | None, queue: str | None) -> str:
-    """Where tasks go that name no queue."""
+    """Return the queue of tasks that name none."""
     if config is None:
         return DEFAULT_QUEUE if queue is None else queue
     return config.queues[0].name
@@ -37,26 +37,26 @@ def queues_of(app: str, config: AppConfig | None, declared: Sequence[str]) -> Ap
 
 
 def server_url(config: AppConfig | None, url: str | Sequence[str] | None) -> str | Sequence[str] | None:
-    """Where to connect to; what the app says itself counts more than its broker."""
+    """Return the server address; that of the app takes precedence over that of its broker."""
     return url if url is not None or config is None or config.broker is None else config.broker.server_url
 
 
 def check_task_queue(
     config: AppConfig, app: str, fn: Callable[..., Any], name: str | None, queue: str | None
 ) -> None:
-    """A task whose queue does not fit its app is refused where it is defined."""
+    """Refuse a task whose queue does not fit its app, at its definition."""
     whose = f'task "{name or getattr(fn, "__name__", "?")}" ({_place(fn)})'
     if config.queue_mode is QueueMode.DEFAULT:
         if queue is not None:
             raise ConfigurationError(
                 f"{whose} names the queue {queue!r}, and the app {app!r} is in DEFAULT mode: leave queue= out,"
-                " or say queue_mode=QueueMode.CUSTOM"
+                " or set queue_mode=QueueMode.CUSTOM"
             )
         return
     known = ", ".join(each.name for each in config.queues)
     if queue is None:
         raise ConfigurationError(
-            f"{whose} names no queue, and the app {app!r} is in CUSTOM mode: say queue=…, one of {known}"
+            f"{whose} names no queue, and the app {app!r} is in CUSTOM mode: pass queue=…, one of {known}"
         )
     try:
         queues_of(f"the app {app!r}", config, ()).check(queue)

@@ -1,4 +1,4 @@
-"""The clients of an app: one for each event loop, made when it is needed."""
+"""The clients of an app: one per event loop, connected on first use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ResultT = TypeVar("ResultT")
 
 
 class ClientPool:
-    """Connects as it was told, in whichever loop asks. Nothing is connected before."""
+    """Connects a client in each event loop that asks for one."""
 
     def __init__(self, data_converter: DataConverter, **connecting: Any) -> None:
         self.data_converter = data_converter
@@ -33,13 +33,13 @@ class ClientPool:
 
     @property
     def options(self) -> ConnectOptions:
-        """Which server, and as whom."""
+        """The server address and credentials."""
         names = ("url", "namespace", "profile", "insecure", "signature_profile", *CREDENTIALS)
         return ConnectOptions.resolve(**{name: self._connecting.get(name) for name in names})
 
-    def prefer(self, **said: Any) -> None:
-        """What is said here counts more than what the app says, from the next client on."""
-        given = {name: value for name, value in said.items() if value is not None}
+    def prefer(self, **options: Any) -> None:
+        """Override connection options of the app for the next clients."""
+        given = {name: value for name, value in options.items() if value is not None}
         if any(name in given for name in CREDENTIALS):
             self._connecting = {
                 name: value for name, value in self._connecting.items() if name not in CREDENTIALS
@@ -47,12 +47,15 @@ class ClientPool:
         self._connecting = self._connecting | given
 
     async def check(self, retry_for: timedelta) -> None:
-        """Raises if the server is away, or does not know us."""
+        """Raise if the server is unreachable or rejects the credentials."""
         connecting = self._connecting | {"data_converter": self.data_converter, "retry_for": retry_for}
         await (await Client.connect(**connecting)).close()
 
     async def get(self) -> Client:
-        """The client of the running loop. It is closed with the loop, where `asyncio.run` or the like ends it."""
+        """Return the client of the running event loop.
+
+        It is closed with the loop if `asyncio.run` or similar ends it.
+        """
         if maybe_current() is not None:
             raise RuntimeError(
                 "Workflow code does not send tasks: a replay would send them again. Call the same function with"
@@ -71,13 +74,13 @@ class ClientPool:
         return client
 
     async def close(self) -> None:
-        """Close the client of the running loop. The next send makes another."""
+        """Close the client of the running event loop. The next send creates another."""
         keeping = self._open.get(asyncio.get_running_loop())
         if keeping is not None:
             await keeping.aclose()
 
     async def _keep(self, loop: asyncio.AbstractEventLoop, client: Client) -> AsyncGenerator[Client]:
-        """A loop that shuts down its asynchronous generators closes the client on its way."""
+        """Close the client when the event loop shuts down its async generators."""
         try:
             yield client
         finally:
@@ -90,12 +93,12 @@ class ClientPool:
             del self._known[loop], self._open[loop]
 
     def wait(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Do it on a loop in a thread of its own, and wait for what comes of it: for code without async."""
+        """Run a coroutine on an event loop in a separate thread and wait for it, for sync code."""
         if asyncio._get_running_loop() is not None:
             work.close()
             raise RuntimeError(
-                "A call that ends in _sync waits, and would hold up everything else in this event loop: await its"
-                " twin without _sync, or go to a thread with asyncio.to_thread."
+                "A call that ends in _sync blocks, and would block this event loop: await its"
+                " version without _sync, or use asyncio.to_thread."
             )
         return self._own_thread().wait(work)
 
@@ -107,7 +110,7 @@ class ClientPool:
             return self._thread
 
     def close_sync(self) -> None:
-        """Close the client of code without async, and end its thread."""
+        """Close the client of sync code and end its thread."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:

@@ -1,9 +1,9 @@
-"""The caps of an app's configuration, as live limits of the server, which holds them for all workers.
+"""Applies the caps of an app's configuration as live limits of the server, which enforces them for all workers.
 
 A worker sends them when it starts. `core.declared_caps` decides what a start may change: it may set or lower a cap,
-raise one with a newer `caps_version`, and never lift one. Each change is a conditional update (`if_version`), so two
-workers that start at the same time decide one after the other. The reason that is recorded with a change names the
-app and its `caps_version`; the change histories of the queue and of the namespace show it.
+raise one with a newer `caps_version`, and never remove one. Each change is a conditional update (`if_version`), so
+that two workers that start at the same time decide one after the other. The recorded reason of a change names the app
+and its `caps_version`; the change histories of the queue and of the namespace show it.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from penstock.sdk.worker.error_policy import log
 
 Json = dict[str, Any]
 TRIES = 25
-"""A conflict means that another worker made progress: there are at most as many as configurations that differ."""
+"""A conflict means that another worker made progress, so there are at most as many as distinct configurations."""
 LOOK_SECONDS = 10.0
 APP_NAME_MAX = 200
-"""As much of an app's name as is recorded with a cap."""
+"""The recorded length of an app's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredCap:
-    """One cap: what the configuration calls it, and where the server keeps it."""
+    """One cap: its name in the configuration, and its place at the server."""
 
-    told: str
+    name: str
     wanted: int | None
     path: str
     field: str
     part: str | None = None
-    """Of a namespace: the tasks that it is about."""
+    """For a namespace: the kind of task that it limits."""
 
     def body(self, value: int | str, version: int, reason: str) -> Json:
         about: Json = {"task_queue_type": "activity"} if self.part is None else {"kind": self.part}
         return about | {self.field: value, "reason": reason, "if_version": version}
 
-    def seen(self, answer: Json) -> LiveLimit:
-        view = answer if self.part is None else answer.get(self.part) or {}
+    def seen(self, response: Json) -> LiveLimit:
+        view = response if self.part is None else response.get(self.part) or {}
         limit: Json = (view.get("limits") or {}).get(self.field) or {}
         declared = limit.get("declared")
         value = declared.get("value") if isinstance(declared, dict) else declared
@@ -61,7 +61,7 @@ class DeclaredCap:
 
 @dataclass(frozen=True, slots=True)
 class LiveLimit:
-    """How a limit stands at the server."""
+    """A limit as the server has it."""
 
     version: int
     live: Mapping[str, Any] | None
@@ -72,16 +72,16 @@ class LiveLimit:
         return None if self.live is None else self.live.get("value")
 
     @property
-    def told(self) -> str:
-        """What holds, to somebody who wanted something else."""
+    def description(self) -> str:
+        """The value in force, for the message to an app that requested another."""
         if self.live is None and self.declared is not None:
             return f"the server declares {self.declared}, which holds"
         holds = "no cap holds" if self.value is None else f"{self.value} holds"
-        return f"{holds} (version {self.version}): somebody has changed it"
+        return f"{holds} (version {self.version}): it was changed by someone else"
 
     @property
     def decided_on(self) -> LiveCap | None:
-        """The live limit as the decision takes it."""
+        """The live limit in the form that the decision takes."""
         if self.live is None or self.value is None:
             return None
         return parse_live_cap(self.value, self.live.get("reason"))
@@ -101,7 +101,9 @@ class CapNotice:
 
 
 def caps_of(config: AppConfig, namespace: str) -> list[DeclaredCap]:
-    """A queue's `max_concurrency` is its cap of active leases, `cluster_wide_cap` that of all activities here."""
+    """Return the caps of a configuration: `max_concurrency` of each queue, and `cluster_wide_cap` for all
+    activities.
+    """
     found = [
         DeclaredCap(
             f"max_concurrency of queue {each.name!r}",
@@ -130,8 +132,8 @@ class DeclaredCaps:
         self._by = Declarant(app[:APP_NAME_MAX], config.caps_version)
         self._caps = caps_of(config, client.namespace)
         self._cluster_wide = config.cluster_wide_cap
-        self._told: dict[str, LiveLimit] = {}
-        """How limits stood when something was said of them."""
+        self._logged: dict[str, LiveLimit] = {}
+        """The limits at the time of the last log line about each."""
 
     async def send(self) -> list[CapNotice]:
         """Change what `core.declared_caps` allows. Returns the lines to log; the worker starts in any case.
@@ -148,7 +150,7 @@ class DeclaredCaps:
                     raise
                 if cap.wanted is not None:
                     why = f"and this worker's token may not set it: {error.message}"
-                    found.append(CapNotice(f"{cap.told} is {cap.wanted} here, {why}"))
+                    found.append(CapNotice(f"{cap.name} is {cap.wanted} here, {why}"))
         return found
 
     async def _send(self, cap: DeclaredCap) -> list[CapNotice]:
@@ -157,7 +159,7 @@ class DeclaredCaps:
             outcome = decide(cap.wanted, self._by, seen.decided_on, seen.declared)
             notices = _notices(cap, seen, outcome, self._by)
             if not outcome.is_change:
-                self._told[cap.path] = seen
+                self._logged[cap.path] = seen
                 return notices
             assert cap.wanted is not None, "a change has a value"
             after = resolve_claims(cap.wanted, self._by, seen.decided_on)
@@ -165,50 +167,50 @@ class DeclaredCaps:
             if outcome is CapOutcome.HANDED_BACK:
                 body = cap.body("default", seen.version, self._by.reason)
             try:
-                answer = await self._transport.control("PATCH", cap.path, body, idempotent=True)
+                response = await self._transport.control("PATCH", cap.path, body, idempotent=True)
             except ServerRefused as error:
                 if error.status != 409:
                     raise
             else:
-                self._told[cap.path] = cap.seen(answer)
+                self._logged[cap.path] = cap.seen(response)
                 return notices
-        return [CapNotice(f"{cap.told} could not be set: others changed it {TRIES} times meanwhile")]
+        return [CapNotice(f"{cap.name} could not be set: others changed it {TRIES} times meanwhile")]
 
     async def look(self) -> list[str]:
-        """What others have changed since; each change is told once."""
+        """Return log lines about changes by others since the last call."""
         found: list[str] = []
         for cap in self._caps:
             if cap.wanted is None:
                 continue
             seen = cap.seen(await self._read(cap))
-            if self._told.get(cap.path) == seen:
+            if self._logged.get(cap.path) == seen:
                 continue
-            self._told[cap.path] = seen
+            self._logged[cap.path] = seen
             if seen.value != cap.wanted:
-                found.append(f"{cap.told} is {cap.wanted} here, but {seen.told}")
+                found.append(f"{cap.name} is {cap.wanted} here, but {seen.description}")
         return found
 
     async def watch(self, every_s: float = LOOK_SECONDS) -> None:
-        """Look again and again, until cancelled."""
+        """Check for changes periodically until cancelled."""
         while True:
             await asyncio.sleep(every_s)
             try:
                 for each in await self.look():
                     log.warning("%s", each)
             except (ServerRefused, Unreachable):
-                continue  # polls tell of it
+                continue  # polls report it
 
     async def cannot_bind(self, processes: int) -> str | None:
-        """Why the cap of everything can never count, if it cannot: all workers together run fewer tasks."""
+        """Return why the cluster-wide cap has no effect, if all workers together run fewer tasks."""
         cap = self._cluster_wide
         if cap is None:
             return None
         query = {"status": "active"}
         try:
-            answer = await self._transport.control("GET", "/workers", idempotent=True, query=query)
+            response = await self._transport.control("GET", "/workers", idempotent=True, query=query)
         except ServerRefused:
-            return None  # who may not see the others cannot tell
-        total = processes + _slots(answer.get("workers") or [])
+            return None  # without permission to list workers it cannot be determined
+        total = processes + _slots(response.get("workers") or [])
         if cap < total:
             return None
         return f"cluster_wide_cap={cap} cannot bind: the workers that are there run {total} tasks at the most"
@@ -219,11 +221,11 @@ class DeclaredCaps:
 
 
 def _notices(cap: DeclaredCap, seen: LiveLimit, outcome: CapOutcome, by: Declarant) -> list[CapNotice]:
-    """What the log of the process that decides says about it; nothing where nothing is to be known."""
+    """Return the log lines about a decision, if there is anything to report."""
     if outcome is CapOutcome.UNNAMED:
         if seen.value is None:
             return []
-        text = f"{cap.told} is not set here; {seen.value} stays in force ({seen.set_by})"
+        text = f"{cap.name} is not set here; {seen.value} stays in force ({seen.set_by})"
         return [CapNotice(text, logging.INFO)]
     words = _WORDS.get(outcome)
     if words is None or cap.wanted is None:
@@ -235,7 +237,7 @@ def _notices(cap: DeclaredCap, seen: LiveLimit, outcome: CapOutcome, by: Declara
             "" if after == cap.wanted else "; {wanted} is wanted here, and the cap of another app is lower"
         )
     text = words.format(
-        told=cap.told,
+        name=cap.name,
         wanted=cap.wanted,
         after=after,
         now=seen.value,
@@ -249,28 +251,28 @@ def _notices(cap: DeclaredCap, seen: LiveLimit, outcome: CapOutcome, by: Declara
 
 
 _LIFT = "an operator can change it with `penstock task-queue limits set` or `penstock namespace limits set`"
-_OTHER_APP = "{told} is {wanted} here; {now} stays in force, which another app has set ({set_by}): " + _LIFT
+_OTHER_APP = "{name} is {wanted} here; {now} stays in force, which another app has set ({set_by}): " + _LIFT
 _WORDS = {
-    CapOutcome.SET: "{told} is set to {wanted}",
-    CapOutcome.LOWERED: "{told} is lowered from {now} ({set_by}) to {wanted}",
-    CapOutcome.RAISED: "{told} is raised from {now} ({set_by}) to {after} by caps_version {mine}",
-    CapOutcome.CONFIRMED: "{told} stays {now}, now by caps_version {mine}",
-    CapOutcome.HANDED_BACK: "{told} is {wanted} here; the server declares {declared}, which is in force from now on"
+    CapOutcome.SET: "{name} is set to {wanted}",
+    CapOutcome.LOWERED: "{name} is lowered from {now} ({set_by}) to {wanted}",
+    CapOutcome.RAISED: "{name} is raised from {now} ({set_by}) to {after} by caps_version {mine}",
+    CapOutcome.CONFIRMED: "{name} stays {now}, now by caps_version {mine}",
+    CapOutcome.HANDED_BACK: "{name} is {wanted} here; the server declares {declared}, which is in force from now on"
     " instead of {now} ({set_by})",
-    CapOutcome.KEPT_OPERATOR: "{told} is {wanted} here; an operator has set {now} (version {version}),"
+    CapOutcome.KEPT_OPERATOR: "{name} is {wanted} here; an operator has set {now} (version {version}),"
     " which stays in force",
-    CapOutcome.KEPT_SERVER: "{told} is {wanted} here; the server declares {declared}, which stays in force",
+    CapOutcome.KEPT_SERVER: "{name} is {wanted} here; the server declares {declared}, which stays in force",
     CapOutcome.RECORDED: _OTHER_APP,
     CapOutcome.KEPT_OTHER_APP: _OTHER_APP,
-    CapOutcome.KEPT_NEWER: "{told} is {wanted} here, by caps_version {mine}; {now} stays in force, which a newer"
+    CapOutcome.KEPT_NEWER: "{name} is {wanted} here, by caps_version {mine}; {now} stays in force, which a newer"
     " configuration has set ({set_by})",
-    CapOutcome.KEPT_LOWER: "{told} is {wanted} here; {now} stays in force ({set_by}): a worker raises a cap only with a"
+    CapOutcome.KEPT_LOWER: "{name} is {wanted} here; {now} stays in force ({set_by}): a worker raises a cap only with a"
     " higher caps_version in its AppConfig, and " + _LIFT,
 }
 
 
 def _slots(workers: Sequence[Json]) -> int:
-    """What workers run at the most. One that serves several queues is there several times, with the same places."""
+    """Return the total slots of workers. A worker of several queues is listed several times with the same slots."""
     found: dict[object, int] = {}
     for each in workers:
         process = each.get("process_metrics") or {}

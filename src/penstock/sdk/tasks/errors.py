@@ -1,4 +1,4 @@
-"""How a task that was waited for has ended without a result."""
+"""Errors of tasks that ended without a result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from penstock.sdk.failures import TimeoutError as ClockRanOut
 
 
 class TaskError(ActivityFailureError):
-    """The task whose result was asked for has none; `cause` says why."""
+    """The task whose result was requested has none; `cause` says why."""
 
     ended = "failed"
 
@@ -17,34 +17,34 @@ class TaskError(ActivityFailureError):
 
     def __str__(self) -> str:
         who = "Task" if self.task_id is None else f'Task "{self.task_id}"'
-        told = "" if self.cause is None else str(self.cause)
-        return f"{who} {self.ended}: {told}" if told else f"{who} {self.ended}"
+        reason = "" if self.cause is None else str(self.cause)
+        return f"{who} {self.ended}: {reason}" if reason else f"{who} {self.ended}"
 
 
 class TaskFailed(TaskError):
-    """It raised, as often as it was tried; `cause` is what it raised last."""
+    """All attempts failed; `cause` is the last error."""
 
 
 class TaskTimedOut(TaskError):
-    """It was begun, and did not end in time."""
+    """It was started and did not end in time."""
 
     ended = "timed out"
 
 
 class TaskExpired(TaskError):
-    """It was not begun while it was good, and is not begun any more."""
+    """It was not started in time and will not be."""
 
     ended = "has expired"
 
 
 class TaskCancelled(TaskError):
-    """Somebody cancelled it."""
+    """It was cancelled."""
 
     ended = "was cancelled"
 
 
 def task_error(error: ActivityFailureError) -> TaskError:
-    """What the end of a standalone activity means for the task that it is."""
+    """Return the task error for the failure of the standalone activity behind it."""
     cause = error.cause
     if isinstance(cause, ActivityError) and cause.cause is not None:
         cause = cause.cause

@@ -1,4 +1,4 @@
-"""What a sender holds of a task: its id, and how to learn what became of it."""
+"""Task handles: the id of a task, and access to its state and result."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ OwnT = TypeVar("OwnT")
 
 
 class TaskStatus(StrEnum):
-    """How a task stands."""
+    """The state of a task."""
 
     WAITING = "waiting"
-    """For its time, for a worker, or for its next attempt."""
+    """Waits for its start time, for a worker, or for its next attempt."""
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
     EXPIRED = "expired"
-    """Never begun."""
+    """Never started."""
 
     @classmethod
     def read(cls, found: ActivityExecutionDescription) -> TaskStatus:
@@ -40,7 +40,7 @@ class TaskStatus(StrEnum):
 
 
 class TaskHandle(Generic[OwnT]):
-    """A task that was sent. It works in any event loop, and with `…_sync` without one."""
+    """A task that was sent. It works in any event loop, and with the `..._sync` methods without one."""
 
     def __init__(
         self,
@@ -55,18 +55,25 @@ class TaskHandle(Generic[OwnT]):
         self._result_type = result_type
         self.id = id
         self.run_id = run_id
-        """The run that this send began or found; None: the newest one of the id."""
+        """The run that this send created or found; None is the latest run of the id."""
         self.is_new = is_new
-        """Whether this send began it; None where nothing was sent."""
+        """Whether this send created it; None if nothing was sent."""
 
     def __repr__(self) -> str:
         return f"TaskHandle({self.id!r})"
 
     async def result(self, *, timeout: timedelta | float | None = None) -> OwnT:
-        """Wait for the end and give the result.
+        """Wait for the task to end and return its result.
 
-        Raises `TaskFailed`, `TaskTimedOut`, `TaskExpired` or `TaskCancelled` if there is none, and the ordinary
-        `TimeoutError` if the task has not ended in time; it goes on then.
+        Args:
+            timeout: how long to wait; None is unlimited.
+
+        Raises:
+            TaskFailed: all attempts failed.
+            TaskTimedOut: an attempt did not end in time.
+            TaskExpired: it was not started in time.
+            TaskCancelled: it was cancelled.
+            TimeoutError: it has not ended within `timeout`. The task continues.
         """
         try:
             return await (await self._activity()).result(timeout=timeout)
@@ -78,11 +85,15 @@ class TaskHandle(Generic[OwnT]):
         return TaskStatus.read(await self.describe())
 
     async def describe(self) -> ActivityExecutionDescription:
-        """All that the server tells of it."""
+        """Return the server's description of the task."""
         return await (await self._activity()).describe()
 
     async def cancel(self, reason: str | None = None) -> None:
-        """Cancel it. A worker that runs it learns at the task's next heartbeat."""
+        """Cancel it. A worker that runs it is notified with the task's next heartbeat.
+
+        Args:
+            reason: recorded with the task.
+        """
         await (await self._activity()).cancel(reason)
 
     def result_sync(self, *, timeout: timedelta | float | None = None) -> OwnT:

@@ -1,4 +1,4 @@
-"""How a task is sent: what its decorator says, and what one send says otherwise."""
+"""Task options: those of the decorator, and those of a single send."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from penstock.sdk.retry import FOR_EVER, RetryPolicy
 
 
 class SendOptions(TypedDict, total=False):
-    """What one send may say otherwise than the decorator."""
+    """Options of a send that override those of the decorator."""
 
     queue: str
     retry: RetryPolicy | int
-    """A number: so many times more after the first."""
+    """A number is the retries after the first attempt."""
     timeout: timedelta
-    """For one attempt."""
+    """Timeout of one attempt."""
     heartbeat_timeout: timedelta
     priority: Priority | int
     good_until: timedelta | datetime
-    """Not begun by then, it has expired; a timedelta counts from when it may begin for the first time."""
+    """Latest start; a timedelta counts from when it may first start. After that it has expired."""
     on_lost_lease: OnLostLease
-    """What it means that its worker died: `fail` (as `WORKER_CRASHED`, then `retry` decides), or `redeliver`."""
+    """What happens if its worker dies: `fail` (as `WORKER_CRASHED`, subject to `retry`) or `redeliver`."""
     id: str
     id_reuse_policy: WorkflowIDReusePolicy
-    """Whether the id of a task that has ended may be used again; it may, if nothing is said."""
+    """Whether the id of a task that has ended may be reused; it may by default."""
     id_conflict_policy: WorkflowIDConflictPolicy
-    """What to do when the task that has the id has not ended; `FAIL`, if nothing is said."""
+    """What to do if the id belongs to a task that has not ended; `FAIL` by default."""
     idempotency_key: str
-    """Sent again under it, it is the same task."""
+    """Sent again with the same key, it is the same task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
-    """All of them, checked. Each mistake is named with its way out."""
+    """All options, validated. Errors name the option and the values that it accepts."""
 
     queue: str
     retry: RetryPolicy | None = None
@@ -55,21 +55,21 @@ class TaskOptions:
     id_conflict_policy: WorkflowIDConflictPolicy | None = None
     idempotency_key: str | None = None
 
-    def said(self, said: Mapping[str, Any]) -> TaskOptions:
-        """These, with what is said otherwise."""
+    def replaced(self, given: Mapping[str, Any]) -> TaskOptions:
+        """Return the options with the given ones replaced."""
         known = [each.name for each in fields(self)]
-        for name in said:
+        for name in given:
             if name not in known:
                 near = nearest(name, known)
                 hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
                 raise TypeError(f"A task has no option {name!r}; {hint}")
-        given = {name: _read(name, value) for name, value in said.items() if value is not None}
-        if {"id", "idempotency_key"} <= given.keys():
-            raise TypeError("A task is known by its id or by its idempotency_key: give one of them")
-        return replace(self, **given)
+        changes = {name: _read(name, value) for name, value in given.items() if value is not None}
+        if {"id", "idempotency_key"} <= changes.keys():
+            raise TypeError("A task is identified by its id or its idempotency_key: pass one of them")
+        return replace(self, **changes)
 
     def start(self, task: str) -> StandaloneActivityOptions:
-        """The same in the words of a standalone activity."""
+        """Return the options in terms of a standalone activity."""
         words: dict[str, Any] = {
             "task_queue": self.queue,
             "retry_policy": self.retry,
@@ -91,12 +91,12 @@ class TaskOptions:
 
 
 def queue_named(name: object) -> str:
-    """The name of a queue, if it can be one."""
+    """Validate the name of a queue."""
     return _text("queue", name)
 
 
 def delay_until(when: timedelta | datetime) -> timedelta:
-    """How long a task rests that is to begin then; what is past begins at once."""
+    """Return the delay until a time; a time in the past is no delay."""
     if isinstance(when, datetime):
         return max(_aware("The moment of a schedule", when) - datetime.now(UTC), timedelta(0))
     if not isinstance(when, timedelta):
@@ -141,7 +141,7 @@ def _retry(value: Any) -> RetryPolicy:
     if isinstance(value, bool) or not isinstance(value, int):
         return cast(RetryPolicy, _of("retry", value, RetryPolicy, " or the number of times to try again"))
     if not 0 <= value < FOR_EVER:
-        raise ValueError(f"retry is 0 or more times, not {value}; RetryPolicy() tries for ever")
+        raise ValueError(f"retry is 0 or more times, not {value}; RetryPolicy() retries without limit")
     return RetryPolicy(maximum_attempts=value + 1)
 
 

@@ -1,4 +1,4 @@
-"""The task queues that an app uses, by name."""
+"""The task queues of an app by name."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from penstock.schema.nearest import nearest
 
 
 class UnknownQueueError(ValueError):
-    """The app has no such queue; the text names the nearest."""
+    """The app has no such queue; the message suggests the nearest name."""
 
 
 class AppQueues:
-    """Those that are declared and those that are used; of an app with a configuration only those that it has."""
+    """Declared and used queues; an app with a configuration has only those that it names."""
 
     def __init__(
         self, app: str, declared: Iterable[str] = (), *, more_with: str = "Penstock(…, queues=[…])"
@@ -28,7 +28,7 @@ class AppQueues:
         self._names.setdefault(name)
 
     def check(self, name: str, task: str | None = None) -> None:
-        """A queue that no worker of the app would serve is refused."""
+        """Refuse a queue that no worker of the app would serve."""
         if name in self._names:
             return
         near = nearest(name, self._names)

@@ -1,4 +1,4 @@
-"""A task: a function that can be called as ever, or sent to a worker."""
+"""`Task`: a function that can be called directly or sent to a worker."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from penstock.sdk.tasks.queues import AppQueues
 
 P = ParamSpec("P")
 CallT = TypeVar("CallT")
-"""What a plain call gives: of an async function, something to await."""
+"""The result of a direct call: for an async function, an awaitable."""
 ResultT = TypeVar("ResultT")
 
 
 class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
-    """What `@app.task` makes of a function.
+    """The result of `@app.task`.
 
-    Called, it is the function, here and now. It is a `functools.partial` without arguments, so that whatever looks
-    at functions, such as a worker or `workflow.execute_activity`, sees the one behind it.
+    Calling it runs the function directly. It is a `functools.partial` without arguments, so that workers and
+    `workflow.execute_activity` see the function behind it.
     """
 
     __name__: str
@@ -39,15 +39,15 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
     def __init__(
         self,
         fn: Callable[P, CallT],
-        told: ActivityMark,
+        activity_mark: ActivityMark,
         clients: ClientPool,
         queues: AppQueues,
         options: TaskOptions,
     ) -> None:
         functools.update_wrapper(self, fn)
-        self._told, self._clients, self._queues, self._options = told, clients, queues, options
-        _check_free(fn, told.name)
-        mark(self, told)
+        self._mark, self._clients, self._queues, self._options = activity_mark, clients, queues, options
+        _check_free(fn, activity_mark.name)
+        mark(self, activity_mark)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> CallT:
         return super().__call__(*args, **kwargs)
@@ -56,7 +56,7 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
         return f"Task({self.name!r}, queue={self.queue!r})"
 
     def __reduce__(self) -> Any:
-        """By its name, as functions are pickled."""
+        """Pickle by name, like a function."""
         return self.__qualname__
 
     @property
@@ -70,7 +70,7 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
 
     @functools.cached_property
     def definition(self) -> ActivityDefinition:
-        """Read when it is needed: by then, all that the annotations name is there."""
+        """The definition, created on first use, when all names in annotations exist."""
         return ActivityDefinition.must_be(self)
 
     @functools.cached_property
@@ -79,34 +79,52 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
 
     @functools.cached_property
     def _fitting(self) -> range:
-        """How many arguments are a whole call just as they are, if all are given by position."""
+        """The numbers of positional arguments that form a complete call."""
         definition = self.definition
         return range(definition.required, len(definition.parameters) - definition.keywords + 1)
 
     @functools.cached_property
     def _words(self) -> StandaloneActivityOptions:
-        """What every send says."""
+        """The options common to all sends."""
         return self._options.start(self.name)
 
     def with_options(self, **options: Unpack[SendOptions]) -> Task[P, CallT, ResultT]:
-        """The same task, sent otherwise: `add.with_options(priority=1).send(1, 2)`."""
+        """Return the task with other options: `add.with_options(priority=Priority(1)).send(1, 2)`.
+
+        Args:
+            options: options to override, see `SendOptions`.
+        """
         fn: Callable[P, CallT] = self.func
-        return Task(fn, self._told, self._clients, self._queues, self._options.said(options))
+        return Task(fn, self._mark, self._clients, self._queues, self._options.replaced(options))
 
     async def send(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[ResultT]:
-        """Have it run by a worker. Returns as soon as the server has it for sure."""
+        """Send the task to a worker. Returns once the server has stored it.
+
+        Args:
+            args: positional arguments of the function.
+            kwargs: keyword arguments of the function.
+        """
         return await self._send(args, kwargs, None)
 
     async def schedule(
         self, when: timedelta | datetime, /, *args: P.args, **kwargs: P.kwargs
     ) -> TaskHandle[ResultT]:
-        """The same, to begin after a while or at a moment."""
+        """Send the task to start after a delay or at a time.
+
+        Args:
+            when: a timedelta or an aware datetime.
+            args: positional arguments of the function.
+            kwargs: keyword arguments of the function.
+        """
         return await self._send(args, kwargs, delay_until(when))
 
     async def send_many(self, calls: Iterable[Sequence[Any]]) -> list[TaskHandle[ResultT]]:
-        """Send one for each tuple of arguments, with few requests.
+        """Send one task per tuple of arguments, in few requests.
 
-        The first refusal is raised once all were sent; the others have been sent then.
+        The first refusal is raised after all were sent; the other tasks exist then.
+
+        Args:
+            calls: the positional arguments of each task.
         """
         if self._options.id or self._options.idempotency_key:
             raise TypeError("send_many sends many tasks: they cannot share one id or idempotency_key")
@@ -115,11 +133,15 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
         return [self._handle(each) for each in await client.start_activities(starts)]
 
     def handle(self, id: str) -> TaskHandle[ResultT]:  # noqa: A002
-        """A handle of a task of this kind that was sent before."""
+        """Return a handle of an existing task of this kind.
+
+        Args:
+            id: the task id.
+        """
         return TaskHandle(self._clients, id, result_type=self.definition.ret_type)
 
     def send_sync(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[ResultT]:
-        """`send` for code without async."""
+        """Blocking version of `send`."""
         return self._clients.wait(self.send(*args, **kwargs))
 
     def schedule_sync(
@@ -151,7 +173,10 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
         return TaskHandle(self._clients, found.id, run_id=found.run_id, is_new=found.is_new, result_type=hint)
 
     def _positional(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
-        """Arguments travel by position, also those that are given by name. What is left out between is its default."""
+        """Return all arguments by position, including those given by name.
+
+        Omitted ones in between get their defaults.
+        """
         if not kwargs and len(args) in self._fitting:
             return args
         try:
@@ -172,12 +197,12 @@ def _arguments(given: Any) -> Sequence[Any]:
 
 
 def _check_free(fn: Any, name: str | None) -> None:
-    """A task needs nothing but its arguments."""
+    """Refuse a function that needs more than its arguments."""
     if not callable(fn) or isinstance(fn, type):
         raise TypeError(f"@app.task goes above a function, not above {fn!r}")
     path = str(getattr(fn, "__qualname__", ""))
     if "." in path and next(iter(inspect.signature(fn).parameters), None) == "self":
         raise TypeError(
-            f'task "{name or path}" is a method, and a worker has no object to call it on: write a function, or'
-            " give the methods of an object to app.add(activities=[…])"
+            f'task "{name or path}" is a method, and a worker has no instance to call it on: write a function, or'
+            " pass the methods of an instance to app.add(activities=[…])"
         )

@@ -1,4 +1,4 @@
-"""The worker: takes tasks from a queue, runs workflows and activities, reports what came of them."""
+"""Workers poll task queues, run workflow and activity tasks, and report their outcomes."""
 
 from penstock.sdk.worker.entrypoint import run_until_signalled, run_worker
 from penstock.sdk.worker.metrics import WorkerMetrics

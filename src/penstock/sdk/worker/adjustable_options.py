@@ -1,4 +1,4 @@
-"""What may change of a worker while it runs."""
+"""The options that `Worker.adjust` can change while the worker runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOT_OPTIONS = (
 
 
 class AdjustableOptions(TypedDict, total=False):
-    """How much it does at once, and how fast."""
+    """Concurrency and rate limits of a running worker."""
 
     max_concurrent_workflow_tasks: int
     max_concurrent_activity_tasks: int
@@ -30,7 +30,10 @@ class AdjustableOptions(TypedDict, total=False):
 
 
 def adjusted(options: WorkerOptions, numbers: AdjustableOptions) -> WorkerOptions:
-    """The same with other numbers; raises where they cannot be, or not without another worker."""
+    """Return the options with the given values replaced.
+
+    Raises `ValueError` for values that are invalid or that need a new worker.
+    """
     given: dict[str, Any] = dict(cast(Mapping[str, Any], numbers))
     for name in given:
         if name not in AdjustableOptions.__annotations__:
@@ -50,5 +53,5 @@ def adjusted(options: WorkerOptions, numbers: AdjustableOptions) -> WorkerOption
 
 
 def shrunk_slots(before: WorkerOptions, after: WorkerOptions) -> WorkerOptions:
-    """The numbers to come, with no more places than there are already."""
+    """Return the new options, but with no more slots than before."""
     return replace(after, **{name: min(getattr(before, name), getattr(after, name)) for name in SLOT_OPTIONS})

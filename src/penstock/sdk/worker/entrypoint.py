@@ -1,4 +1,4 @@
-"""Running workers as a program does: until somebody asks them to end."""
+"""Run workers as a program: until a signal or an error stops them."""
 
 from __future__ import annotations
 
@@ -14,47 +14,61 @@ from penstock.sdk.worker.worker import Worker
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 REPEATED_SIGNAL_SECONDS = 0.2
-"""Signals so soon after each other are one wish: a terminal and a supervisor may send the same one."""
+"""Signals within this time count as one: a terminal and a supervisor may both send it."""
 
 
 def run_worker(*workers: Worker | Callable[[], Awaitable[Worker]]) -> signal.Signals | None:
-    """Start a loop and run workers in it until Ctrl-C or SIGTERM, which shuts them down; a second one ends at once.
+    """Start an event loop and run workers in it until Ctrl-C or SIGTERM shuts them down; a second signal stops them
+    at once.
 
-    Takes workers, or async functions that make them: connecting belongs in there. uvloop is used where present.
-    Returns the second signal, if there was one.
+    Uses uvloop if it is installed.
+
+    Args:
+        workers: workers, or async functions that return one. Connect the client inside such a function, because a
+            client belongs to one event loop.
+
+    Returns:
+        The second signal, if there was one.
     """
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_make_and_run(workers))
 
 
 async def run_until_signalled(*workers: Worker) -> signal.Signals | None:
-    """Run workers in this loop until Ctrl-C or SIGTERM; the second one, if that ended them at once."""
+    """Run workers in the current event loop until Ctrl-C or SIGTERM.
+
+    Args:
+        workers: the workers to run. They must not be running yet.
+
+    Returns:
+        The second signal, if one stopped the workers at once.
+    """
     loop = asyncio.get_running_loop()
     running = [asyncio.ensure_future(worker.run()) for worker in workers]
-    asked_at: float | None = None
-    hurried: signal.Signals | None = None
+    first_at: float | None = None
+    second_signal: signal.Signals | None = None
 
     def stop(number: signal.Signals) -> None:
-        nonlocal asked_at, hurried
-        if asked_at is not None:
-            if loop.time() - asked_at < REPEATED_SIGNAL_SECONDS:
+        nonlocal first_at, second_signal
+        if first_at is not None:
+            if loop.time() - first_at < REPEATED_SIGNAL_SECONDS:
                 return
-            hurried = number
+            second_signal = number
             for each in running:
                 each.cancel()
             return
-        asked_at = loop.time()
-        log.info("Shutting down; once more to end at once")
+        first_at = loop.time()
+        log.info("Shutting down; send the signal again to stop at once")
         for worker in workers:
             worker.begin_shutdown()
 
-    heard = [number for number in SIGNALS if _listen(loop, number, partial(stop, number))]
+    handled = [number for number in SIGNALS if _install_handler(loop, number, partial(stop, number))]
     try:
         await _all(running, workers)
     finally:
-        for number in heard:
+        for number in handled:
             loop.remove_signal_handler(number)
-    return hurried
+    return second_signal
 
 
 async def _make_and_run(
@@ -66,7 +80,7 @@ async def _make_and_run(
 
 
 async def _all(running: list[asyncio.Task[None]], workers: tuple[Worker, ...]) -> None:
-    """Wait for all. If one breaks, the others are shut down and what broke it is raised."""
+    """Wait for all workers. If one fails, shut down the others and raise its error."""
     try:
         done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
         broke = [each for each in done if not each.cancelled() and each.exception() is not None]
@@ -82,8 +96,10 @@ async def _all(running: list[asyncio.Task[None]], workers: tuple[Worker, ...]) -
         raise
 
 
-def _listen(loop: asyncio.AbstractEventLoop, number: signal.Signals, stop: Callable[[], None]) -> bool:
-    """Hear a signal, where the system and the thread allow it."""
+def _install_handler(
+    loop: asyncio.AbstractEventLoop, number: signal.Signals, stop: Callable[[], None]
+) -> bool:
+    """Install a signal handler, if the platform and the current thread allow it."""
     try:
         loop.add_signal_handler(number, stop)
     except (NotImplementedError, RuntimeError, ValueError):

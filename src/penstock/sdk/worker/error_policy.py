@@ -1,4 +1,4 @@
-"""What goes wrong between worker and server: what is worth another try, what ends the worker, what is said of it."""
+"""Errors between worker and server: which are transient, which end the worker, and what is logged."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import logging
 from typing import Any
 
 from penstock.errors import Reason
-from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.errors.error_mapping import BY_REASON
+from penstock.sdk.failures import LeaseLost, ServerRefused, Unreachable
 
 FATAL_REASONS = frozenset(
     {
@@ -23,35 +24,7 @@ FATAL_REASONS = frozenset(
         Reason.METHOD_NOT_ALLOWED,
     }
 )
-"""Refusals of registrations and polls that no waiting heals."""
-
-LEASE_LOST_REASONS = frozenset(
-    {
-        Reason.TASK_NOT_FOUND,
-        Reason.TASK_NOT_LEASED,
-        Reason.LEASE_EXPIRED,
-        Reason.LEASE_OWNER_MISMATCH,
-        Reason.WORKFLOW_TASK_ATTEMPT_MISMATCH,
-        Reason.COMPLETION_CONFLICT,
-        Reason.RUN_CLOSED,
-        Reason.RUN_ALREADY_CLOSED,
-        Reason.RUN_TIMED_OUT,
-        Reason.RUN_CANCELLED,
-        Reason.RUN_TERMINATED,
-        Reason.ATTEMPT_NOT_FOUND,
-        Reason.TASK_MISMATCH,
-        Reason.STALE_ATTEMPT,
-        Reason.ACTIVITY_CANCELLED,
-        Reason.QUERY_TASK_NOT_FOUND,
-        Reason.QUERY_TASK_NOT_LEASED,
-        Reason.QUERY_TASK_ATTEMPT_MISMATCH,
-        Reason.UPDATE_VALIDATION_TASK_NOT_FOUND,
-        Reason.UPDATE_VALIDATION_TASK_NOT_LEASED,
-        Reason.UPDATE_VALIDATION_LEASE_EXPIRED,
-        Reason.STALE_UPDATE_VALIDATION_COMPLETION,
-    }
-)
-"""Refusals of reports that say: this task is not yours any more. What was to be reported is dropped."""
+"""Refusals of registrations and polls that retrying cannot fix."""
 
 log = logging.getLogger("penstock.worker")
 
@@ -61,37 +34,38 @@ def is_fatal(error: Exception) -> bool:
 
 
 def is_lease_lost(error: Exception) -> bool:
-    return isinstance(error, ServerRefused) and error.reason in LEASE_LOST_REASONS
+    """Whether the server refused a report because the lease is lost. The worker drops the task."""
+    return isinstance(error, ServerRefused) and BY_REASON.get(error.reason) is LeaseLost
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the same request may be answered later."""
+    """Whether the same request may succeed later."""
     if isinstance(error, Unreachable):
         return True
     return isinstance(error, ServerRefused) and (error.status == 429 or error.status >= 500)
 
 
 def retry_after_s(error: Exception) -> float:
-    """How long the server asks to be left alone."""
+    """Return the delay that the server requested before the next request, or 0."""
     details: Any = error.details if isinstance(error, ServerRefused) else None
     seconds = details.get("retry_after_seconds") if isinstance(details, dict) else None
     return float(seconds) if isinstance(seconds, int | float) else 0.0
 
 
 class ErrorPolicy:
-    """Tells of trouble once when it begins and once when it is over, however many requests meet it."""
+    """Logs an outage once when it begins and once when it ends, however many requests fail in between."""
 
     def __init__(self, who: str) -> None:
         self._who = who
         self._logged: str | None = None
 
     def report_error(self, error: Exception) -> None:
-        what = str(error.reason) if isinstance(error, ServerRefused) else type(error).__name__
-        if what != self._logged:
-            self._logged = what
-            log.warning("%s is not served and keeps trying: %s", self._who, error)
+        reason = str(error.reason) if isinstance(error, ServerRefused) else type(error).__name__
+        if reason != self._logged:
+            self._logged = reason
+            log.warning("%s cannot reach the server and keeps retrying: %s", self._who, error)
 
     def report_recovery(self) -> None:
         if self._logged is not None:
             self._logged = None
-            log.info("%s is served again", self._who)
+            log.info("%s reaches the server again", self._who)

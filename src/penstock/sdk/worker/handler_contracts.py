@@ -1,4 +1,4 @@
-"""What a workflow can be told, as the server is told it: names and parameters of signals, queries and updates."""
+"""Names and parameters of a workflow's signal, query and update handlers, as registered with the server."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _WORDS: Mapping[object, str] = {str: "string", int: "int", float: "float", bool:
 
 
 def contract(handlers: Mapping[str, Callable[..., Any]]) -> list[Json]:
-    """The contracts of handlers by name."""
+    """Return the contracts of handlers by name."""
     return [{"name": name, "parameters": parameters(handlers[name])} for name in sorted(handlers)]
 
 
 def parameters(handler: Callable[..., Any]) -> list[Json]:
-    """What a handler takes, in the words of the wire; `self` is not told."""
+    """Return the parameters of a handler in wire format, without `self`."""
     given = list(inspect.signature(handler).parameters.values())
     if given and given[0].name == "self":
         given = given[1:]
@@ -43,9 +43,9 @@ def _parameter(each: inspect.Parameter, place: int, hint: Any) -> Json:
 
 
 def _word(hint: Any) -> tuple[str | None, bool]:
-    """The type as the wire names it, if it can say it exactly, and whether null fits. None: anything may come.
+    """Return the wire name of a type, or None if any value may arrive, and whether null is allowed.
 
-    Only what arrives unchanged is named: a date or a dataclass travels as something else.
+    Only types that arrive unchanged have a name. A date or a dataclass is encoded as something else.
     """
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         words = [_WORDS.get(each) for each in typing.get_args(hint)]

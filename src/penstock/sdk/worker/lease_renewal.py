@@ -1,4 +1,4 @@
-"""Keeping a lease while its task takes its time, and noticing when it has ended."""
+"""Lease renewal while a task runs, and detection of expired leases."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from penstock.sdk.worker.metrics import WorkerMetrics
 
 Json = dict[str, Any]
 SHORT_LEASE_MS = 15_000
-"""How long a lease lasts where nothing but the death of a worker keeps it from being renewed."""
+"""Lease duration for workers whose leases can only lapse if the worker dies."""
 SHORTEST_S = 0.2
 LONGEST_S = 60.0
 SOONEST_S = 0.03
-"""The shortest pause before a renewal of a lease whose end is known to this worker."""
+"""Minimum pause before a renewal, if the expiry of the lease is known."""
 RESPONSE_TIMEOUT_MIN_S = 1.0
-"""A renewal has at least so long to be answered before it is sent again, on another connection."""
+"""Minimum time to wait for the response to a renewal before it is resent on another connection."""
 LOG_INTERVAL_S = 60.0
-"""Dropped tasks are logged once, then at most this often."""
+"""Minimum time between two log lines about dropped tasks."""
 
 
 class LeaseKeeper:
@@ -49,10 +49,10 @@ class LeaseKeeper:
 
 @contextlib.asynccontextmanager
 async def renewing(task: Json, renew: Callable[[], Awaitable[Json]]) -> AsyncIterator[asyncio.Task[None]]:
-    """Renew as long as the block lasts.
+    """Renew a lease while the block runs.
 
-    The task that is given ends when the lease is lost: with the refusal of the server, or with `LeaseEnded` when the
-    lease has ended by this worker's clock.
+    The yielded task ends when the lease is lost: with the server's refusal, or with `LeaseExpired` if the lease has
+    expired by this worker's clock.
     """
     keeper = asyncio.ensure_future(_keep(task, renew))
     try:
@@ -63,7 +63,7 @@ async def renewing(task: Json, renew: Callable[[], Awaitable[Json]]) -> AsyncIte
 
 @contextlib.asynccontextmanager
 async def extending_lease(renew: Callable[[], Awaitable[Json]]) -> AsyncIterator[None]:
-    """Have a lease renewed once while the block lasts, whatever that takes."""
+    """Renew a lease once while the block runs, ignoring errors."""
     keeper = asyncio.ensure_future(_once(renew))
     try:
         yield
@@ -73,7 +73,7 @@ async def extending_lease(renew: Callable[[], Awaitable[Json]]) -> AsyncIterator
 
 @contextlib.contextmanager
 def calling_at_end(lease: Lease, ended: Callable[[], object]) -> Iterator[None]:
-    """Call once, in the event loop, if the lease ends while the block lasts. A renewal moves the end."""
+    """Call `ended` once, in the event loop, if the lease expires while the block runs. A renewal moves the expiry."""
     loop = asyncio.get_running_loop()
     alarm: asyncio.TimerHandle | None = None
 
@@ -94,7 +94,7 @@ def calling_at_end(lease: Lease, ended: Callable[[], object]) -> Iterator[None]:
 
 
 class DroppedTasks:
-    """Counts and logs tasks that were dropped because their lease had ended."""
+    """Counts and logs tasks that were dropped because their lease had expired."""
 
     def __init__(self, who: str, metrics: WorkerMetrics) -> None:
         self._worker, self._metrics = who, metrics
@@ -102,7 +102,10 @@ class DroppedTasks:
         self._logged_at: float | None = None
 
     def note(self, kind: str, *, began: bool) -> str:
-        """Note one more, of which the code had begun or not; how such a task ended, as metrics name it."""
+        """Record a dropped task and return its outcome as named in metrics.
+
+        `began` says whether its code had started.
+        """
         self._metrics.count(names.LEASES_ENDED, kind=kind, when="running" if began else "before_start")
         self._unlogged += 1
         now = time.monotonic()
@@ -142,7 +145,7 @@ async def _ended(keeper: asyncio.Task[None]) -> None:
 
 
 async def _keep(task: Json, renew: Callable[[], Awaitable[Json]], *, is_due: bool = False) -> None:
-    """Renew until cancelled, until the server refuses for good, or until the lease has ended (`LeaseEnded`)."""
+    """Renew until cancelled, until the server refuses, or until the lease has expired (`LeaseExpired`)."""
     lease = lease_of(task)
     while True:
         if not is_due:
@@ -151,27 +154,27 @@ async def _keep(task: Json, renew: Callable[[], Awaitable[Json]], *, is_due: boo
         lease.check()
         try:
             async with asyncio.timeout(lease.left_s):
-                answer = await renew()
-            task["lease_expires_at"] = answer.get("lease_expires_at", task.get("lease_expires_at"))
+                response = await renew()
+            task["lease_expires_at"] = response.get("lease_expires_at", task.get("lease_expires_at"))
         except Exception as error:
             if not isinstance(error, TimeoutError) and not is_transient(error):
                 raise
 
 
 def answer_s(task: Mapping[str, Any]) -> float | None:
-    """How long a renewal may wait for its answer; then there is time to send it again, to another server if possible.
+    """Return how long a renewal waits for its response, leaving time to resend it, if possible to another server.
 
-    A server that is frozen keeps its connections, and says nothing.
+    A frozen server keeps its connections open and does not answer.
     """
     left_s = lease_of(task).left_s
     return None if left_s is None else max(RESPONSE_TIMEOUT_MIN_S, left_s / 2)
 
 
 def pause_s(task: Json) -> float:
-    """A third of what is left of a lease, so that two renewals may be lost.
+    """Return a third of the remaining lease, so that two renewals may be lost.
 
-    Where the server does not say how long the lease lasts, its end is compared with the clock of this machine, which
-    may differ: the pause has narrower bounds then.
+    If the server does not report the duration of the lease, its expiry is compared with the local clock, which may
+    differ. The pause then has narrower bounds.
     """
     left_s = lease_of(task).left_s
     if left_s is not None:

@@ -1,4 +1,4 @@
-"""What a worker tells of itself in numbers, to whoever listens."""
+"""Metrics of a worker, reported to an object that the program passes in."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ CACHE_LOOKS = "penstock_worker_cache_looks"
 CACHED_RUNS = "penstock_worker_cached_runs"
 FREE_SLOTS = "penstock_worker_free_slots"
 LEASES_ENDED = "penstock_worker_leases_ended"
-"""Tasks that were dropped because their lease had ended: `when` is `before_start` or `running`."""
+"""Tasks dropped because their lease had expired: `when` is `before_start` or `running`."""
 STUCK_ACTIVITIES = "penstock_worker_stuck_activities"
-"""Functions that were told to stop and go on."""
+"""Activities that were asked to stop and are still running."""
 
 
 class WorkerMetrics(Protocol):
-    """Counters, times and levels by name. Called on the worker's loop: it must not block."""
+    """Receives counters, timings and gauges by name. Called on the worker's event loop, so it must not block."""
 
     def count(self, name: str, by: int = 1, **labels: str) -> None: ...
 
@@ -30,7 +30,7 @@ class WorkerMetrics(Protocol):
 
 
 class NullMetrics:
-    """Nobody listens."""
+    """Discards all metrics."""
 
     def count(self, name: str, by: int = 1, **labels: str) -> None:
         return None

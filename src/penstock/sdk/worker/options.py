@@ -1,4 +1,4 @@
-"""How a worker is to work: its numbers, checked when it is made."""
+"""Worker options, validated when the worker is created."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SWITCHES = frozenset({"auto_heartbeat", "debug_mode", "all_in_processes", "repo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """The numbers of a worker. Each mistake is named with its way out."""
+    """The numeric options and switches of a worker. Errors name the option and the values that it accepts."""
 
     max_concurrent_workflow_tasks: int = 100
     max_concurrent_activity_tasks: int = 100
@@ -25,36 +25,36 @@ class WorkerOptions:
     max_cached_workflows: int = 1000
     sticky_queue_schedule_to_start_timeout: timedelta = timedelta(seconds=10)
     max_activities_per_second: float | None = None
-    """How many activities this worker takes in a second, whatever its queue has room for."""
+    """Activities that this worker starts per second, regardless of its queue."""
     max_task_queue_activities_per_second: float | None = None
-    """How many the whole queue gives out, to all workers together; None: no opinion."""
+    """Activities that the queue hands out per second to all workers together; None requests nothing."""
     queue_rate_burst_seconds: float | None = None
-    """For how long the queue saves up what it did not give out; None: no opinion."""
+    """Seconds of unused rate that the queue accumulates as burst; None requests nothing."""
     default_heartbeat_throttle_interval: timedelta = timedelta(seconds=30)
     max_heartbeat_throttle_interval: timedelta = timedelta(seconds=60)
     graceful_shutdown_timeout: timedelta = timedelta(0)
     auto_heartbeat: bool | timedelta = False
-    """Activities that say nothing of it heartbeat by themselves, at a fitting pace or at this one."""
+    """Send heartbeats for activities that do not configure this themselves, at a suitable or at this interval."""
     process_slots: int | None = None
-    """Processes for activities that run in one; None: as many as there are places for activities."""
+    """Processes for activities that run in a process; None is one per activity slot."""
     process_start_method: StartMethod = "spawn"
     process_recycle_after: int | None = None
-    """A process is replaced after so many activities; None: never."""
+    """Replace a process after this many activities; None is never."""
     process_recycle_over_bytes: int | None = None
-    """A process that holds more memory after an activity is replaced; None: never."""
+    """Replace a process that uses more memory than this after an activity; None is never."""
     all_in_processes: bool = False
-    """Activities run in processes wherever they can, each in one of its own; the processes are ready before."""
+    """Run activities in processes wherever possible. The processes are started in advance."""
     claiming: Claiming = field(default_factory=Claiming)
     task_timeout: timedelta = timedelta(seconds=2)
-    """A workflow task whose code does not give way for so long is failed, with its stack."""
+    """Fail a workflow task whose code does not yield to the event loop for this long."""
     debug_mode: bool = False
-    """Code may stop as long as a person looks at it: no task counts as stuck."""
+    """Disable deadlock detection, so that a debugger can stop workflow code."""
     report_tracebacks: bool = True
-    """Failures are reported with their tracebacks; the log of the worker has them in any case."""
+    """Include tracebacks in reported failures. The worker's log has them in any case."""
 
     @property
-    def threads_most(self) -> int:
-        """Threads for functions, whether they run as activities or as local ones."""
+    def max_threads(self) -> int:
+        """Threads for sync activities, local ones included."""
         return max(1, self.max_concurrent_activity_tasks + self.max_concurrent_local_activities)
 
     def __post_init__(self) -> None:
@@ -64,40 +64,38 @@ class WorkerOptions:
 
 def _check(name: str, value: object) -> None:
     if name.endswith("_polls"):
-        _whole(name, value, 0, POLLS_MAX)
-    elif name == "max_cached_workflows":
-        _whole(name, value, 0, SLOTS_MAX)
+        _check_integer(name, value, 0, POLLS_MAX)
+    elif name == "max_cached_workflows" or name.startswith("max_concurrent"):
+        _check_integer(name, value, 0, SLOTS_MAX)
     elif name.endswith("_per_second"):
-        _rate(name, value)
+        _check_rate(name, value)
     elif name == "queue_rate_burst_seconds":
-        _burst(name, value)
-    elif name.startswith("max_concurrent"):
-        _whole(name, value, 0, SLOTS_MAX)
+        _check_burst(name, value)
     elif name.startswith("process_"):
-        _of_processes(name, value)
+        _check_process_option(name, value)
     elif name == "claiming":
         if not isinstance(value, Claiming):
             raise TypeError(f"claiming is a Claiming(…), not {type(value).__name__}")
-    elif not isinstance(value, bool) or name not in _SWITCHES:
-        _span(name, value, may_be_zero=name == "graceful_shutdown_timeout")
+    elif not (isinstance(value, bool) and name in _SWITCHES):
+        _check_timedelta(name, value, may_be_zero=name == "graceful_shutdown_timeout")
 
 
-def _whole(name: str, value: object, least: int, most: int) -> None:
+def _check_integer(name: str, value: object, minimum: int, maximum: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} is a whole number, not {type(value).__name__}")
-    if not least <= value <= most:
-        raise ValueError(f"{name} is {least} to {most}, not {value}")
+    if not minimum <= value <= maximum:
+        raise ValueError(f"{name} is {minimum} to {maximum}, not {value}")
 
 
-def _of_processes(name: str, value: object) -> None:
+def _check_process_option(name: str, value: object) -> None:
     if name == "process_start_method":
         if value not in ("spawn", "forkserver"):
             raise ValueError(f'{name} is "spawn" or "forkserver", not {value!r}')
     elif value is not None:
-        _whole(name, value, 1, 2**50 if name.endswith("_bytes") else SLOTS_MAX)
+        _check_integer(name, value, 1, 2**50 if name.endswith("_bytes") else SLOTS_MAX)
 
 
-def _rate(name: str, value: object) -> None:
+def _check_rate(name: str, value: object) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -106,7 +104,7 @@ def _rate(name: str, value: object) -> None:
         raise ValueError(f"{name} is more than 0 and at most {RATE_MAX}, not {value}; None is no limit")
 
 
-def _burst(name: str, value: object) -> None:
+def _check_burst(name: str, value: object) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -115,7 +113,7 @@ def _burst(name: str, value: object) -> None:
         raise ValueError(f"{name} is 0 to {BURST_SECONDS_MAX}, not {value}; None is no opinion")
 
 
-def _span(name: str, value: object, *, may_be_zero: bool) -> None:
+def _check_timedelta(name: str, value: object, *, may_be_zero: bool) -> None:
     if not isinstance(value, timedelta):
         raise TypeError(f"{name} is a timedelta, such as timedelta(seconds=10); not {type(value).__name__}")
     if value < timedelta(0) or (not may_be_zero and not value):

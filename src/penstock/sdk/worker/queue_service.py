@@ -1,4 +1,4 @@
-"""A worker at work: its parts put together, from the registration to the leaving."""
+"""Everything that serves one task queue, from registration to deregistration."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from penstock.sdk.worker.worker_api import HISTORY_PAGE, TASK_KINDS, WorkerApi
 Json = dict[str, Any]
 QUERY_SLOTS = 10
 WORKFLOW_BATCH_MAX = 50
-"""Histories travel with workflow tasks: fewer in one answer."""
+"""Responses contain histories, so batches of workflow tasks are smaller."""
 ACTIVITY_BATCH_MAX = 100
 LAST_REPORTS_SECONDS = 10.0
-"""How long the reports of what was ended may take."""
+"""How long the final reports of cancelled tasks may take."""
 
 
 class QueueService:
-    """Everything that a running worker consists of."""
+    """The parts of a running worker for one task queue."""
 
     def __init__(
         self,
@@ -85,10 +85,10 @@ class QueueService:
         self._runner = ActivityRunner(
             all_in_processes(definitions) if options.all_in_processes else definitions,
             converter,
-            heartbeat=api.beat,
+            heartbeat=api.activity_heartbeat,
             worker=WorkerIdentity(client.namespace, task_queue, worker_id),
             executor=executor,
-            thread_slots=options.threads_most,
+            thread_slots=options.max_threads,
             default_heartbeat_throttle_interval=options.default_heartbeat_throttle_interval,
             max_heartbeat_throttle_interval=options.max_heartbeat_throttle_interval,
             auto_heartbeat=options.auto_heartbeat,
@@ -131,7 +131,7 @@ class QueueService:
         if self._slot_pool.prefetcher is not None:
             self._polled_queue.capacity = partial(self._slot_pool.prefetcher.capacity, task_queue)
         self._slot_pool.join(self._polled_queue, self._task_runners["activity"])
-        self._queue_ops = QueueOps(task_queue, rank, api.start, api.keep)
+        self._queue_ops = QueueOps(task_queue, rank, api.start, api.renew_activity)
         self._registration = WorkerRegistration(
             api,
             self._registration_body,
@@ -152,7 +152,7 @@ class QueueService:
             self._api,
             self._registry,
             self._options,
-            activity_places=self._slot_pool.places,
+            activity_slots=self._slot_pool.activity_slots,
             has_codecs=self._has_codecs,
         )
 
@@ -160,22 +160,22 @@ class QueueService:
         return reported_rates(self._options, self._dispatch(), self._api.task_queue)
 
     def adjust(self, options: WorkerOptions) -> None:
-        """Go by other numbers. The room, which is for all queues, is resized by whoever has it."""
+        """Apply new options. The shared slot pool is resized by its owner."""
         self._options = options
-        self._runner.resize(options.threads_most)
+        self._runner.resize(options.max_threads)
         self._local_slots.resize(options.max_concurrent_local_activities)
         if self._registry.workflows:
             self._workflow_slots.resize(options.max_concurrent_workflow_tasks)
 
-    async def tell(self, options: WorkerOptions, activity_places: int) -> None:
-        """Have the server know what this worker takes from now on."""
+    async def report_slots(self, options: WorkerOptions, activity_slots: int) -> None:
+        """Report the new numbers of slots to the server."""
         if self._registered:
-            await self._registration.tell(
-                workflow=options.max_concurrent_workflow_tasks, activity=activity_places
+            await self._registration.report_slots(
+                workflow=options.max_concurrent_workflow_tasks, activity=activity_slots
             )
 
     async def register_again(self) -> None:
-        """A registration says the worker's own rate, a heartbeat does not."""
+        """Register again to report the worker's own rate, which heartbeats do not carry."""
         if self._registered:
             await self._registration.register()
 
@@ -186,14 +186,14 @@ class QueueService:
 
     @property
     def killed(self) -> int:
-        """Processes that were ended by force when the worker ended."""
+        """Number of processes that were killed during shutdown."""
         return self._runner.killed
 
     async def _register(self) -> None:
         await self._registration.register()
 
     async def _run_prefetched(self, task: Json, prefetcher: Prefetcher) -> str:
-        """A task that was claimed ahead: it runs when it has its place and its permit."""
+        """Run a prefetched task once it has a slot and a permit."""
         match await prefetcher.take(task, self._queue_ops):
             case ClaimOutcome.LOST:
                 return self._dropped.note("activity", began=False) if lease_of(task).is_over else "lost"
@@ -219,12 +219,12 @@ class QueueService:
             self._metrics.level(names.STUCK_ACTIVITIES, self._runner.stuck)
 
     def _hands_back(self) -> bool:
-        """Whether the server takes tasks back one by one."""
+        """Whether the server accepts tasks handed back one by one."""
         batches = self._registration.server_capabilities.get("task_batches")
         return isinstance(batches, dict) and batches.get("hand_back") is True
 
     async def open(self, stop: asyncio.Event) -> bool:
-        """Register; False when the worker is to stop before a server was there."""
+        """Register. Returns False if the worker is stopped before a server is reachable."""
         registering = asyncio.ensure_future(self._registration.register())
         stopping = asyncio.ensure_future(stop.wait())
         try:
@@ -235,13 +235,13 @@ class QueueService:
         finally:
             await _end(registering, stopping)
         self._registered = True
-        if self._options.all_in_processes and self._slot_pool.places:
+        if self._options.all_in_processes and self._slot_pool.activity_slots:
             self._slot_pool.processes.prepare(self._runner.targets)
-        self._heartbeats = asyncio.ensure_future(self._registration.keep())
+        self._heartbeats = asyncio.ensure_future(self._registration.send_heartbeats())
         return True
 
     async def serve(self, stop: asyncio.Event) -> None:
-        """Poll until told to stop. What the server refuses for good is raised."""
+        """Poll until stopped. Raises fatal refusals of the server."""
         if not self._registered:
             return
         assert self._heartbeats is not None
@@ -258,7 +258,7 @@ class QueueService:
             await _end(stopping, *polling)
 
     async def close(self) -> None:
-        """Let what runs end, as long as it may; end the rest, report it, and leave."""
+        """Let running tasks end within the grace period, cancel and report the rest, and deregister."""
         grace = self._options.graceful_shutdown_timeout
         if self._slot_pool.prefetcher is not None:
             self._slot_pool.prefetcher.close()
@@ -271,16 +271,16 @@ class QueueService:
                 *(task_runner.finish(LAST_REPORTS_SECONDS) for task_runner in self._task_runners.values())
             )
         finally:
-            await self._leave()
+            await self._deregister()
 
-    async def _leave(self) -> None:
+    async def _deregister(self) -> None:
         for task_runner in self._task_runners.values():
             await task_runner.abandon()
         if self._heartbeats is not None:
             await _end(self._heartbeats)
         if self._registered:
             self._registered = False
-            await self._registration.leave()
+            await self._registration.deregister()
         self._cache.clear()
 
     def _pollers(self) -> list[Poller | RoundRobinPoller]:
@@ -307,10 +307,10 @@ class QueueService:
             ),
         ]
         pollers += self._activity_pollers(poll_context)
-        return [poller for poller in pollers if poller.has_room]
+        return [poller for poller in pollers if poller.has_slots]
 
     def _activity_pollers(self, poll_context: PollContext) -> list[Poller | RoundRobinPoller]:
-        """Polls of this queue for itself, or those of all queues that share the room."""
+        """Return the poller of this queue, or the shared one if this queue runs it."""
         if self._slot_pool.uses_round_robin:
             shared_poller = self._slot_pool.shared_poller(self._polled_queue)
             return [] if shared_poller is None else [shared_poller]
@@ -328,14 +328,14 @@ class QueueService:
         return [own]
 
     async def _poll_round(self, tasks_max: int, poll_id: str, *, waits: bool) -> list[Json]:
-        """A poll of a round, which may claim ahead and may not wait."""
-        said = self._reported_rates()
+        """Poll for the round-robin poller, which may prefetch and may not want to wait."""
+        fields = self._reported_rates()
         if self._slot_pool.prefetcher is not None:
             await self._slot_pool.prefetcher.open.wait()
-            said |= {"claim_lease_ms": self._options.claiming.lease_ms}
+            fields |= {"claim_lease_ms": self._options.claiming.lease_ms}
         if not waits:
-            said |= {"timeout_seconds": 0}
-        return await self._api.poll("activity", tasks_max, poll_id, **said)
+            fields |= {"timeout_seconds": 0}
+        return await self._api.poll("activity", tasks_max, poll_id, **fields)
 
     async def _poll_workflows(self, tasks_max: int, poll_id: str) -> list[Json]:
         kinds = {"task_kinds": TASK_KINDS} if self._registry.validates else {}
@@ -353,7 +353,7 @@ class QueueService:
 
 
 async def _end(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel and wait until they are over, whatever they say. Who waits here can be cancelled, too."""
+    """Cancel tasks and wait until they have ended, ignoring their errors. The wait can itself be cancelled."""
     for each in tasks:
         each.cancel()
     if tasks:
@@ -364,7 +364,7 @@ async def _end(*tasks: asyncio.Task[Any]) -> None:
 
 
 def _raise_first(task: asyncio.Task[Any]) -> None:
-    """Raise what ended a task; of many that ended together, the first."""
+    """Raise the error that ended a task; of an exception group, the first."""
     error = task.exception()
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -1,4 +1,4 @@
-"""A worker of several queues: one service for each, in one room."""
+"""A worker of one or more task queues: one service per queue, with shared activity slots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.sdk.worker.queue_service import QueueService
 
 
 class QueueServices:
-    """Opens, serves and closes them together. If one breaks, the others end, too."""
+    """Opens, serves and closes all services together. If one fails, the others stop as well."""
 
     def __init__(self, services: Sequence[QueueService], slot_pool: SlotPool, options: WorkerOptions) -> None:
         self._services, self._slot_pool, self._options = services, slot_pool, options
@@ -22,7 +22,7 @@ class QueueServices:
         return sum(each.killed for each in self._services)
 
     async def open(self, stop: asyncio.Event) -> bool:
-        """Register all; False when the worker is to stop before a server was there."""
+        """Register all. Returns False if the worker is stopped before a server is reachable."""
         opened = await asyncio.gather(*(each.open(stop) for each in self._services))
         return all(opened)
 
@@ -38,14 +38,15 @@ class QueueServices:
             await asyncio.wait(serving)
 
     async def adjust(self, options: WorkerOptions) -> None:
-        """Go by other numbers: first by what is less, then the server is told, then by what is more.
+        """Apply new options: reductions first, then report them to the server, then increases.
 
-        The server gives a worker no more than it offers, so that a poll for more would wait for nothing.
+        The server does not lease more tasks than a worker offers, so a larger poll before the report would wait in
+        vain.
         """
         before, self._options = self._options, options
         self._apply_options(shrunk_slots(before, options))
-        places = options.max_concurrent_activity_tasks
-        await asyncio.gather(*(each.tell(options, places) for each in self._services))
+        activity_slots = options.max_concurrent_activity_tasks
+        await asyncio.gather(*(each.report_slots(options, activity_slots) for each in self._services))
         self._apply_options(options)
         if before.max_activities_per_second != options.max_activities_per_second:
             await asyncio.gather(*(each.register_again() for each in self._services))

@@ -1,4 +1,4 @@
-"""What a worker can run: its workflows and activities by name, checked when the worker is made."""
+"""The workflows and activities of a worker by name, validated when the worker is created."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Json = dict[str, Any]
 
 
 class UnknownWorkflowTypeError(Exception):
-    """No workflow of this name is registered with the worker that was given a task of it."""
+    """The worker received a task for a workflow type that is not registered with it."""
 
 
 class WorkerRegistry:
-    """Workflows and activities. Each mistake is named with its way out."""
+    """Workflows and activities by name. Errors name the definition and how to fix it."""
 
     def __init__(self, workflows: Sequence[Any], activities: Sequence[Any]) -> None:
         _check_sequence("workflows", workflows)
@@ -32,10 +32,10 @@ class WorkerRegistry:
             "activity", [(ActivityDefinition.to_run(each), each) for each in activities]
         )
         if not self.workflows and not self.activities:
-            raise ValueError("This worker has nothing to run: give it workflows=[…], activities=[…] or both")
+            raise ValueError("This worker has nothing to run: pass workflows=[…], activities=[…] or both")
 
     def workflow(self, name: str) -> WorkflowDefinition:
-        """The definition for a type of workflow; a dynamic one takes what nobody else does."""
+        """Return the definition of a workflow type; a dynamic workflow matches types without a definition."""
         found = self.workflows.get(name) or self.workflows.get(None)
         if found is None:
             known = sorted(each for each in self.workflows if each is not None)
@@ -49,7 +49,7 @@ class WorkerRegistry:
 
     @property
     def workflow_types(self) -> list[str]:
-        """The names to take tasks of; empty: any, because a dynamic workflow is there."""
+        """The workflow types to poll for; empty if a dynamic workflow accepts any."""
         return _names(self.workflows)
 
     @property
@@ -68,13 +68,13 @@ class WorkerRegistry:
         )
 
     def command_contracts(self, *, with_parameters: bool) -> dict[str, Json]:
-        """What each workflow can be told. Where more may be heard than is written, nothing is said of that kind."""
+        """Return the handler contracts of each workflow. Kinds whose handlers may be set at run time are left out."""
         named = {name: each for name, each in self.workflows.items() if name is not None}
         return {name: _contract(each, with_parameters) for name, each in named.items()}
 
 
 def _contract(definition: WorkflowDefinition, with_parameters: bool) -> Json:
-    told: Json = {}
+    body: Json = {}
     kinds: tuple[tuple[str, str, Mapping[str | None, Any]], ...] = (
         ("query", "queries", definition.queries),
         ("signal", "signals", definition.signals),
@@ -83,23 +83,23 @@ def _contract(definition: WorkflowDefinition, with_parameters: bool) -> Json:
     for kind, plural, handlers in kinds:
         named = {name: each.fn for name, each in handlers.items() if name is not None}
         if len(named) == len(handlers) and not _may_set_more(definition.cls, kind):
-            told[plural] = sorted(named)
+            body[plural] = sorted(named)
         if with_parameters:
-            told[f"{kind}_contracts"] = handler_contracts.contract(named)
-    told["update_validators"] = sorted(
+            body[f"{kind}_contracts"] = handler_contracts.contract(named)
+    body["update_validators"] = sorted(
         name for name, each in definition.updates.items() if name is not None and each.validator is not None
     )
-    return told
+    return body
 
 
 def _may_set_more(cls: type, kind: str) -> bool:
-    """Whether handlers of a kind may be set while the code runs: the modules that it is written in say so."""
+    """Whether the code may set handlers of this kind at run time, judged by the source of its modules."""
     modules = {base.__module__ for base in cls.__mro__ if base is not object}
     return any(f"set_{kind}_handler" in _source(name) for name in modules)
 
 
 def _source(module: str) -> str:
-    """The text of a module; of one that cannot be read everything must be expected."""
+    """Return the source of a module, or text that matches everything if it cannot be read."""
     try:
         return inspect.getsource(sys.modules[module])
     except (KeyError, OSError, TypeError):
@@ -110,9 +110,9 @@ def _workflow(given: Any) -> WorkflowDefinition:
     if isinstance(given, type):
         return WorkflowDefinition.of(given)
     if isinstance(given, str):
-        raise TypeError(f"{given!r} is a name: give the class that is decorated with @workflow.defn")
+        raise TypeError(f"{given!r} is a name: pass the class decorated with @workflow.defn")
     what = getattr(given, "__qualname__", None) or type(given).__name__
-    raise TypeError(f"{what} is not a class: give the class that is decorated with @workflow.defn")
+    raise TypeError(f"{what} is not a class: pass the class decorated with @workflow.defn")
 
 
 def _by_name(kind: str, given: Sequence[tuple[Any, Any]]) -> dict[str | None, Any]:
@@ -128,7 +128,7 @@ def _by_name(kind: str, given: Sequence[tuple[Any, Any]]) -> dict[str | None, An
 def _twice(kind: str, name: str | None, one: Any, other: Any) -> str:
     called = f"a dynamic {kind}" if name is None else f'{kind} "{name}"'
     if one is other:
-        return f"{called} is given twice: leave one out"
+        return f"{called} is registered twice: leave one out"
     way = "only one can be dynamic" if name is None else f"rename one with @{kind}.defn(name=…)"
     return f"{called} is both {_place(one)} and {_place(other)}: {way}"
 

@@ -1,4 +1,4 @@
-"""The worker: a process's offer to run workflows and activities of one task queue."""
+"""`Worker`: runs workflows and activities of one or more task queues."""
 
 from __future__ import annotations
 
@@ -30,14 +30,18 @@ from penstock.sdk.worker.queue_services import QueueServices
 from penstock.sdk.worker.registry import WorkerRegistry
 
 NAME_MAX = 255
+_PLURALS = {"workflow": "workflows", "activity": "activities"}
 NAMES_LOGGED_MAX = 10
 TASK_TIMEOUT = timedelta(seconds=2)
 
 
 class Worker:
-    """Takes tasks from a queue and runs them, from `run` until `shutdown`.
+    """Polls task queues and runs their workflow and activity tasks, from `run` until `shutdown`.
 
-    A worker runs once: to run again, make another. Several may share a process, a client and a loop.
+    A worker runs once; to run again, create another. Several workers may share a process, a client and an event loop.
+
+    As an async context manager it runs in the background: the block starts when the worker is registered, and leaving
+    it shuts the worker down.
     """
 
     def __init__(
@@ -82,16 +86,65 @@ class Worker:
         default_logging: bool = True,
         report_tracebacks: bool = True,
     ) -> None:
-        """`dispatch` says where the activities of its workflows go, and how; unless given, it is the client's.
+        """Create a worker. It does not contact the server before `run`.
 
-        It also gives what is left out here of `auto_heartbeat`, `task_timeout` and the rate cap of the task queue.
+        Args:
+            client: connected client. The worker uses its connection, namespace and data converter.
+            task_queue: name of the task queue to serve. Give either this or `task_queues`.
+            task_queues: several task queues that share the activity slots. A free slot goes to the first queue in
+                this order that has a task. Workflow task slots are per queue.
+            workflows: classes decorated with `@workflow.defn`.
+            activities: functions decorated with `@activity.defn`.
+            max_concurrent_workflow_tasks: workflow tasks that run at a time.
+            max_concurrent_activity_tasks: activities that run at a time; 100 unless given.
+            max_concurrent_activities: another name of `max_concurrent_activity_tasks`. Give one of the two.
+            max_concurrent_local_activities: local activities that run at a time.
+            max_concurrent_workflow_task_polls: open polls for workflow tasks.
+            max_concurrent_activity_task_polls: open polls for activity tasks.
+            max_cached_workflows: runs kept in memory between their tasks, so that the server sends only new events.
+                With 0 every workflow task replays the whole history.
+            sticky_queue_schedule_to_start_timeout: how long the next task of a cached run waits for this worker
+                before any worker may have it.
+            max_activities_per_second: activities that this worker starts per second; None is no limit.
+            max_task_queue_activities_per_second: rate that the server enforces for the queue across all workers; None
+                requests nothing. The most recent report of any worker applies.
+            queue_rate_burst_seconds: seconds of unused queue rate that accumulate as burst; None requests nothing.
+            default_heartbeat_throttle_interval: minimum time between two heartbeats sent for an activity that has no
+                heartbeat timeout. With a timeout it is 80 % of the timeout.
+            max_heartbeat_throttle_interval: upper bound of that interval.
+            graceful_shutdown_timeout: how long running activities may continue after `shutdown` before they are
+                cancelled and handed back.
+            auto_heartbeat: whether the worker sends heartbeats for activities that do not configure this themselves,
+                or the interval at which it does. None takes the value of `dispatch`.
+            process_slots: processes for activities that run in a process; None is one per activity slot.
+            process_start_method: how processes are started, `spawn` or `forkserver`.
+            process_recycle_after: replace a process after this many activities; None is never.
+            process_recycle_over_bytes: replace a process that uses more memory than this after an activity; None is
+                never.
+            all_in_processes: run activities in processes wherever possible, in processes that are started in advance.
+            claiming: batch size and prefetch of activity tasks; None claims no more than can run.
+            build_id: build of this worker's code, for build rollouts.
+            identity: name under which the server knows this worker; None generates one from process, host and a
+                random part.
+            activity_executor: thread pool for sync activities; None creates one with a thread per slot.
+            interceptors: objects with `intercept_activity` or `intercept_workflow`, outermost first.
+            metrics: receiver of the worker's metrics, see `WorkerMetrics`.
+            task_timeout: fail a workflow task whose code does not yield to the event loop for this long. None takes
+                the value of `dispatch`, or 2 seconds.
+            debug_mode: disable that check, so that a debugger can stop workflow code.
+            on_fatal_error: async function called with the error that ends `run`, before it is raised.
+            dispatch: dispatch configuration that routes the activities of this worker's workflows. None takes the
+                client's. It also supplies `auto_heartbeat`, `task_timeout` and the queue rate if they are not given.
+            handle_signals: in the main thread, shut down on SIGTERM and Ctrl-C, and stop the process on a second
+                signal. Handlers that the program has installed are not touched.
+            default_logging: log to stderr while the worker runs if the program has not configured logging.
+            report_tracebacks: include tracebacks in the failures reported to the server. The log has them in any
+                case.
 
-        With `task_queues` it serves several: their activities share its places, and the first queue goes first.
-
-        `handle_signals`: in the main thread, SIGTERM and Ctrl-C shut it down gracefully, and a second one ends the
-        process at once. Handlers that the program has set are left alone; False leaves all signals alone.
-        `default_logging`: if the program has not configured logging, log to stderr while it runs.
-        `report_tracebacks`: failures that it reports to the server carry their tracebacks; its log always has them.
+        Raises:
+            TypeError: an option has the wrong type.
+            ValueError: an option is out of range, two definitions share a name, or something registered could never
+                run.
         """
         self.task_queues = _queues(task_queue, task_queues)
         self.task_queue = self.task_queues[0]
@@ -125,7 +178,7 @@ class Worker:
             debug_mode=debug_mode,
             report_tracebacks=report_tracebacks,
         )
-        _check_room(self._registry, self._options)
+        _check_slots(self._registry, self._options)
         self._client = client
         self._executor = activity_executor
         self._interceptors = tuple(interceptors)
@@ -143,7 +196,7 @@ class Worker:
         self._running: asyncio.Task[None] | None = None
         self._body: asyncio.Task[Any] | None = None
         self.killed = 0
-        """Processes that had to be ended by force when it ended; each had a task."""
+        """Number of processes killed at shutdown while they ran a task."""
 
     def __repr__(self) -> str:
         served = f"task_queue={self.task_queue!r}"
@@ -153,7 +206,7 @@ class Worker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is registered and takes tasks."""
+        """Whether the worker is registered and polls for tasks."""
         return self._up.is_set() and not self._ended.is_set()
 
     @property
@@ -161,10 +214,10 @@ class Worker:
         return self._ended.is_set()
 
     async def run(self) -> None:
-        """Take tasks until `shutdown`, or until this is cancelled, which shuts down as well.
+        """Poll for tasks until `shutdown`, or until this call is cancelled, which shuts the worker down as well.
 
-        Returns after SIGTERM and Ctrl-C, too, when everything has been shut down; see `handle_signals`.
-        Raises what the server refuses for good: a token that is wrong, a namespace that is not there.
+        Also returns after SIGTERM and Ctrl-C, once the shutdown is complete; see `handle_signals`. Raises fatal
+        refusals of the server, such as an invalid token or an unknown namespace.
         """
         if self._began:
             raise RuntimeError("A worker runs once: make another one")
@@ -178,12 +231,12 @@ class Worker:
             try:
                 await self._run()
             except asyncio.CancelledError:
-                if signals is not None and signals.hurried_by is not None:
-                    raise SystemExit(128 + signals.hurried_by) from None
+                if signals is not None and signals.second_signal is not None:
+                    raise SystemExit(128 + signals.second_signal) from None
                 raise
 
     def _stop_on(self, number: signal.Signals) -> None:
-        """Shut down because of a signal. A block that the worker runs for is ended, too."""
+        """Shut down on a signal, and cancel the `async with` block, if there is one."""
         self._signal = number
         self._stop.set()
         if self._body is not None:
@@ -214,7 +267,7 @@ class Worker:
             log.info("Worker %s has shut down", self.identity)
 
     def _introduction(self) -> str:
-        """What it serves, where and how much of it at once: the first line of its log."""
+        """The first log line: what the worker serves, where, and with how many slots."""
         options, registry = self._options, self._registry
         parts = [f"task queue {', '.join(self.task_queues)}"]
         for noun, known, slots in (
@@ -231,10 +284,16 @@ class Worker:
         )
 
     async def adjust(self, **numbers: Unpack[AdjustableOptions]) -> None:
-        """Change how much it does at once, or how fast, while it runs; what is left out stays.
+        """Change concurrency or rate limits while the worker runs. Options that are left out keep their values.
 
-        What runs goes on: with fewer places, nothing new is started until enough has ended. No places at all where
-        there were some, or some where there were none, need another worker.
+        Running tasks continue: with fewer slots, nothing new starts until enough have ended. Changing a kind from or
+        to zero slots needs a new worker.
+
+        Args:
+            numbers: any of `max_concurrent_workflow_tasks`, `max_concurrent_activity_tasks` (or
+                `max_concurrent_activities`), `max_concurrent_local_activities`, `max_activities_per_second`,
+                `max_task_queue_activities_per_second`, `queue_rate_burst_seconds` and `graceful_shutdown_timeout`, as
+                in `Worker(...)`.
         """
         async with self._adjusting:
             self._options = adjusted(self._options, numbers)
@@ -242,7 +301,7 @@ class Worker:
                 await self._service.adjust(self._options)
 
     def _put_together(self) -> QueueServices:
-        """A service for each queue, in one room. The server knows each by a name of its own."""
+        """Create a service for each queue, sharing one slot pool. Each registers under its own worker id."""
         slot_pool = SlotPool(
             self._options,
             self._client.data_converter,
@@ -270,17 +329,20 @@ class Worker:
         return QueueServices(services, slot_pool, self._options)
 
     def begin_shutdown(self) -> None:
-        """Ask it to shut down, without waiting for it. From the loop that it runs in."""
+        """Request a shutdown without waiting for it. Call it in the worker's event loop."""
         self._stop.set()
 
     async def shutdown(self) -> None:
-        """Take nothing new, let what runs end, and leave. Returns when that is done; may be called more than once."""
+        """Stop polling, let running tasks end, and deregister. Returns when that is done. May be called repeatedly."""
         self._stop.set()
         if self._began:
             await self._ended.wait()
 
     async def __aenter__(self) -> Self:
-        """Run in the background; the block begins when the worker is registered, and is cancelled if it breaks."""
+        """Run in the background.
+
+        The block starts when the worker is registered, and is cancelled if the worker fails.
+        """
         body = asyncio.current_task()
         assert body is not None, "async with runs in a task"
         self._running = asyncio.ensure_future(self.run())
@@ -327,7 +389,7 @@ class Worker:
 
 
 def _listed(known: Mapping[str | None, Any]) -> str:
-    """The first names of many; a definition without a name takes any."""
+    """Return the first few names; a definition without a name matches any."""
     names = sorted("any" if each is None else each for each in known)
     more = len(names) - NAMES_LOGGED_MAX
     return ", ".join(names[:NAMES_LOGGED_MAX]) + (f" and {more} more" if more > 0 else "")
@@ -341,7 +403,7 @@ def _break(running: asyncio.Task[None], body: asyncio.Task[Any]) -> None:
 def _one_of(tasks: int | None, alias: int | None) -> int:
     if tasks is not None and alias is not None:
         raise TypeError(
-            "max_concurrent_activities is another name of max_concurrent_activity_tasks: give one of them"
+            "max_concurrent_activities is another name of max_concurrent_activity_tasks: pass one of them"
         )
     given = alias if tasks is None else tasks
     return 100 if given is None else given
@@ -362,7 +424,7 @@ def _queues(one: str | None, several: Sequence[str]) -> tuple[str, ...]:
     if isinstance(several, str):
         raise TypeError("task_queues is a list: task_queues=[…]")
     if (one is None) == (not several):
-        raise TypeError("A worker serves a queue: give task_queue=…, or task_queues=[…] for several")
+        raise TypeError("A worker needs a queue: pass task_queue=…, or task_queues=[…] for several")
     named = (one,) if one is not None else tuple(several)
     found = tuple(_name("task_queue", each) for each in named)
     if len(set(found)) < len(found):
@@ -378,26 +440,41 @@ def _name(what: str, text: object) -> str:
     return text
 
 
-def _check_room(registry: WorkerRegistry, options: WorkerOptions) -> None:
-    """Whatever is registered needs a place to run, and the other way round at least one kind has places."""
-    workflow, activity = options.max_concurrent_workflow_tasks, options.max_concurrent_activity_tasks
-    if registry.workflows and workflow and not options.max_concurrent_workflow_task_polls:
-        raise ValueError(
-            "workflows are registered, but max_concurrent_workflow_task_polls is 0: none would be taken"
-        )
-    if registry.activities and activity and not options.max_concurrent_activity_task_polls:
-        raise ValueError(
-            "activities are registered, but max_concurrent_activity_task_polls is 0: none would be taken"
-        )
-    if registry.workflows and not workflow:
+def _check_slots(registry: WorkerRegistry, options: WorkerOptions) -> None:
+    """Check that everything registered has slots and polls."""
+    for kind, known, slots, polls in (
+        (
+            "workflow",
+            registry.workflows,
+            options.max_concurrent_workflow_tasks,
+            options.max_concurrent_workflow_task_polls,
+        ),
+        (
+            "activity",
+            registry.activities,
+            options.max_concurrent_activity_tasks,
+            options.max_concurrent_activity_task_polls,
+        ),
+    ):
+        if known and slots and not polls:
+            raise ValueError(
+                f"{_PLURALS[kind]} are registered, but max_concurrent_{kind}_task_polls is 0: none would ever run"
+            )
+    if registry.workflows and not options.max_concurrent_workflow_tasks:
         raise ValueError(
             "workflows are registered, but max_concurrent_workflow_tasks is 0: none would ever run"
         )
-    if registry.activities and not activity and not registry.workflows:
+    if registry.activities and not options.max_concurrent_activity_tasks:
+        _check_local_slots(registry, options)
+
+
+def _check_local_slots(registry: WorkerRegistry, options: WorkerOptions) -> None:
+    """A worker without activity slots may still run its activities as local ones of its workflows."""
+    if not registry.workflows:
         raise ValueError(
             "activities are registered, but max_concurrent_activity_tasks is 0: none would ever run"
         )
-    if registry.activities and not activity and not options.max_concurrent_local_activities:
+    if not options.max_concurrent_local_activities:
         raise ValueError(
             "activities are registered, but max_concurrent_activity_tasks and max_concurrent_local_activities are 0:"
             " none would ever run"

@@ -1,4 +1,4 @@
-"""The worker plane of a server, as one worker uses it: registration, polls, histories, reports."""
+"""The worker API of a server as one worker uses it: registration, polls, histories, reports."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Json = dict[str, Any]
 POLL_SECONDS = 30
 HISTORY_PAGE = 1000
 HISTORY_START_TOKEN = "MA=="
-"""The token of the page that begins a history."""
+"""The page token of the start of a history."""
 TASK_KINDS = ["workflow", "update_validation"]
 
 
 class WorkerApi:
-    """Requests of one worker. Each may be sent again: polls and reports are known to the server by their ids."""
+    """The requests of one worker. All are idempotent: the server recognises polls and reports by their ids."""
 
     def __init__(
         self, transport: Transport, worker_id: str, task_queue: str, build_id: str | None = None
@@ -28,7 +28,7 @@ class WorkerApi:
         self.task_queue = task_queue
         self.build_id = build_id
         self.lease_ms: int | None = None
-        """How long activity tasks are leased; None: as long as the server says."""
+        """Requested lease of activity tasks in milliseconds; None is the server's default."""
 
     async def register(self, body: Json) -> Json:
         return await self._transport.work("/worker/register", body, idempotent=True)
@@ -43,26 +43,26 @@ class WorkerApi:
         return await self._transport.work(path, {}, idempotent=True, method="DELETE")
 
     async def poll(self, kind: str, tasks_max: int, poll_id: str, **fields: Any) -> list[Json]:
-        """Wait for tasks of a kind, `workflow` or `activity`: none, or up to `tasks_max`."""
+        """Long-poll for up to `tasks_max` tasks of a kind, `workflow` or `activity`."""
         lease = self._asked_lease if kind == "activity" else {}
         body = self._poll(poll_id) | {"max_tasks": tasks_max} | lease | fields
         sending = SendTime()
-        answer = await self._transport.work(
+        response = await self._transport.work(
             f"/worker/{kind}-tasks/poll", body, idempotent=True, timeout_s=POLL_SECONDS, on_send=sending
         )
-        tasks: list[Json] = answer.get("tasks") or []
+        tasks: list[Json] = response.get("tasks") or []
         return [leased(task, sending.at) for task in tasks]
 
     async def poll_query(self, poll_id: str) -> list[Json]:
         sending = SendTime()
-        answer = await self._transport.work(
+        response = await self._transport.work(
             "/worker/query-tasks/poll",
             self._poll(poll_id),
             idempotent=True,
             timeout_s=POLL_SECONDS,
             on_send=sending,
         )
-        return [leased(answer["task"], sending.at)] if answer.get("task") else []
+        return [leased(response["task"], sending.at)] if response.get("task") else []
 
     def _poll(self, poll_id: str) -> Json:
         body: Json = {
@@ -74,7 +74,7 @@ class WorkerApi:
         return body | ({"build_id": self.build_id} if self.build_id is not None else {})
 
     async def history(self, task: Json, token: str) -> list[Json]:
-        """The events of a leased workflow task from a page on, to the end."""
+        """Return the events of a leased workflow task from a page to the end."""
         events: list[Json] = []
         path = "/worker" + route("workflow-tasks", task["task_id"], "history")
         following: str | None = token
@@ -89,53 +89,53 @@ class WorkerApi:
         return events
 
     async def renew(self, task: Json) -> Json:
-        """Keep the lease of a workflow task."""
+        """Renew the lease of a workflow task."""
         path = "/worker" + route("workflow-tasks", task["task_id"], "heartbeat")
         return await self._extending(task, path, self.lease(task))
 
     async def start(self, task: Mapping[str, Any]) -> Json:
-        """Take the permit of a task that was claimed ahead; `started` says whether it may run."""
+        """Request the permit of a prefetched task; `started` in the response says whether it may run."""
         path = "/worker" + route("activity-tasks", task["task_id"], "start")
         return await self._extending(task, path, self.attempt(task) | self._asked_lease)
 
-    async def keep(self, task: Mapping[str, Any]) -> Json:
-        """Keep the lease of an activity task, and tell nothing."""
-        return await self.beat(task, self._asked_lease)
+    async def renew_activity(self, task: Mapping[str, Any]) -> Json:
+        """Renew the lease of an activity task without heartbeat details."""
+        return await self.activity_heartbeat(task, self._asked_lease)
 
-    async def beat(self, task: Mapping[str, Any], body: Json) -> Json:
-        """Keep the lease of an activity task, and tell how far it is."""
+    async def activity_heartbeat(self, task: Mapping[str, Any], body: Json) -> Json:
+        """Send a heartbeat with details, which also renews the lease of the activity task."""
         path = "/worker" + route("activity-tasks", task["task_id"], "heartbeat")
         return await self._extending(task, path, self.attempt(task) | body)
 
     async def _extending(self, task: Mapping[str, Any], path: str, body: Json) -> Json:
-        """Send what renews the lease of a task, and count the lease anew from then."""
+        """Send a request that renews the lease of a task, and restart the lease from the time it was sent."""
         sending = SendTime()
-        answer = await self._transport.work(
+        response = await self._transport.work(
             path, body, idempotent=True, on_send=sending, answer_s=answer_s(task)
         )
-        lease_of(task).extend(sending.at, answer)
-        return answer
+        lease_of(task).extend(sending.at, response)
+        return response
 
     @property
     def _asked_lease(self) -> Json:
         return {} if self.lease_ms is None else {"lease_ms": self.lease_ms}
 
     async def report(self, kind: str, item: Json) -> Json:
-        """Say how one task ended. `item` has `task_id` and `action`."""
+        """Report the outcome of one task. `item` contains `task_id` and `action`."""
         rest = {name: value for name, value in item.items() if name not in ("task_id", "action")}
         path = "/worker" + route(f"{kind}-tasks", item["task_id"], item["action"])
         return await self._transport.work(path, rest, idempotent=True)
 
     async def report_all(self, kind: str, items: Sequence[Json]) -> list[Json]:
-        """Say how many tasks ended; each has an answer of its own, with `http_status`."""
-        answer = await self._transport.work(
+        """Report several outcomes. Each has its own response with an `http_status`."""
+        response = await self._transport.work(
             f"/worker/{kind}-tasks/batch", {"items": list(items)}, idempotent=True
         )
-        answers: list[Json] = answer["items"]
-        return answers
+        responses: list[Json] = response["items"]
+        return responses
 
     async def answer(self, task: Json, action: str, body: Json) -> Json:
-        """Answer a question: complete or fail a query, approve or reject an update."""
+        """Complete or fail a query, or approve or reject an update."""
         if "query_task_id" in task:
             parts = ("query-tasks", task["query_task_id"], action)
             lease = {"query_task_attempt": task["query_task_attempt"]}
@@ -146,9 +146,9 @@ class WorkerApi:
         return await self._transport.work("/worker" + route(*parts), body, idempotent=True)
 
     def lease(self, task: Json) -> Json:
-        """What proves the lease of a workflow task."""
+        """The fields that prove the lease of a workflow task."""
         return {"lease_owner": self.worker_id, "workflow_task_attempt": task["workflow_task_attempt"]}
 
     def attempt(self, task: Mapping[str, Any]) -> Json:
-        """What proves the lease of an activity task."""
+        """The fields that prove the lease of an activity task."""
         return {"lease_owner": self.worker_id, "activity_attempt_id": task["activity_attempt_id"]}

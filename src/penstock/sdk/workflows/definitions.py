@@ -1,4 +1,4 @@
-"""What the decorators of `penstock.workflow` collect: a workflow with its handlers, checked when it is defined."""
+"""Workflow definitions: a class with its handlers, as collected by the decorators and validated at definition time."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR
 
 
 class DefinitionError(ValueError):
-    """Something that is wrong with a definition; the text names it and the way out."""
+    """A definition is invalid; the message says what is wrong and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What a function takes, its `self` left out."""
+    """The parameters of a function without `self`."""
 
     types: tuple[Any, ...]
     """Type hints in order; `Any` where there is none."""
@@ -47,11 +47,11 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A method that hears a signal, answers a query or carries out an update."""
+    """A method that handles a signal, query or update."""
 
     kind: str
     name: str | None
-    """None: for every name that no other handler has."""
+    """None matches every name without a handler."""
     fn: Callable[..., Any]
     parameters: Parameters
     result: Any
@@ -63,7 +63,7 @@ class Handler:
 @dataclass(frozen=True, slots=True)
 class WorkflowDefinition:
     name: str | None
-    """None: of every type that no other definition has."""
+    """None matches every type without a definition."""
     cls: type
     run: Callable[..., Any]
     parameters: Parameters
@@ -72,21 +72,21 @@ class WorkflowDefinition:
     queries: Mapping[str | None, Handler] = field(default_factory=dict)
     updates: Mapping[str | None, Handler] = field(default_factory=dict)
     takes_input: bool = False
-    """Whether `__init__` is given the arguments, too."""
+    """Whether `__init__` receives the arguments as well."""
     failure_exception_types: tuple[type[BaseException], ...] = ()
     is_guarded: bool = True
     fingerprint: str = ""
     pack: str | None = None
-    """What scopes of workers select it by."""
+    """Worker scopes select workflows by it."""
 
     def fails_by(self, error: BaseException) -> bool:
-        """Whether an error that leaves the code is a failure of the run; any other is a mistake in the code."""
+        """Whether an error that leaves the code fails the run; any other error is a bug and fails the task."""
         return isinstance(error, (FailureError, TimeoutError, *self.failure_exception_types))
 
     def failure_in(self, error: BaseException) -> BaseException | None:
-        """The failure that an error leaving the code stands for; None: the error is a bug in the code.
+        """Return the failure that an error leaving the code represents; None if the error is a bug.
 
-        A group of one exception stands for that exception: a `TaskGroup` wraps the one error that ended it, and Python
+        A group of one exception represents that exception: a `TaskGroup` wraps the error that ended it, and Python
         before 3.11.4 wraps what is raised inside `except*`. A group of several is a failure if each of them is.
         """
         sole = sole_exception(error)
@@ -105,14 +105,14 @@ class WorkflowDefinition:
         found = cls.__dict__.get(DEFINITION)
         if not isinstance(found, WorkflowDefinition):
             raise DefinitionError(
-                f"{_called(cls)} is no workflow: put @workflow.defn above the class and @workflow.run above "
+                f"{_called(cls)} is not a workflow: put @workflow.defn above the class and @workflow.run above "
                 "its run method."
             )
         return found
 
 
 def sole_exception(error: BaseException) -> BaseException:
-    """The one exception inside nested groups of one; any other error as it is."""
+    """Return the only exception inside nested groups of one; any other error unchanged."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
@@ -127,7 +127,7 @@ def define(
     is_guarded: bool = True,
     pack: str | None = None,
 ) -> WorkflowDefinition:
-    """Read a class that is to be a workflow. Raises `DefinitionError`."""
+    """Read a workflow class. Raises `DefinitionError`."""
     if not inspect.isclass(cls):
         raise DefinitionError(f"@workflow.defn goes above a class, not above {cls!r}.")
     runs = _marked(cls, RUN)
@@ -141,7 +141,7 @@ def define(
     if run.__qualname__ != f"{cls.__qualname__}.{run.__name__}":
         raise DefinitionError(
             f"{_called(cls)} inherits its run method from {run.__qualname__.rpartition('.')[0]}: define one in the "
-            "class itself, so that what runs can be seen there."
+            "class itself, so that the class shows what runs."
         )
     hints = _hints(run)
     definition = WorkflowDefinition(
@@ -161,8 +161,8 @@ def define(
     )
     if not definition.takes_input and _required(cls.__init__) > 0:
         raise DefinitionError(
-            f"{_called(cls)}.__init__ takes arguments: put @workflow.init above it if it is to get those of the run "
-            "method, or let it take none."
+            f"{_called(cls)}.__init__ takes arguments: put @workflow.init above it if it should receive those of the "
+            "run method, or remove them."
         )
     return definition
 
@@ -178,7 +178,7 @@ def _checked_pack(pack: object, cls: type) -> str | None:
 def parameters_of(
     fn: Callable[..., Any], hints: Mapping[str, Any], what: str, *, has_self: bool = True
 ) -> Parameters:
-    """The parameters behind `self`. Keyword-only ones have no place on the wire."""
+    """Return the parameters after `self`. Keyword-only parameters cannot be sent and are refused."""
     found = list(inspect.signature(fn).parameters.values())[has_self:]
     types: list[Any] = []
     names: list[str] = []
@@ -192,7 +192,7 @@ def parameters_of(
             required += each.default is inspect.Parameter.empty
         else:
             raise DefinitionError(
-                f"{what} takes {each.name!r} by keyword only; arguments travel by position, so drop the *."
+                f"{what} takes {each.name!r} by keyword only; arguments are sent by position, so remove the *."
             )
     return Parameters(tuple(types), required, tuple(names), variadic)
 
@@ -200,7 +200,7 @@ def parameters_of(
 def handler_from(
     kind: str, name: str | None, fn: Callable[..., Any], validator: Callable[..., Any] | None
 ) -> Handler:
-    """A handler that is set while a run goes on: a function without `self`."""
+    """Return a handler set at run time: a function without `self`."""
 
     def method(_: Any, *arguments: Any) -> Any:
         return fn(*arguments)
@@ -223,13 +223,13 @@ def handler_from(
 
 
 def handler_of(fn: Callable[..., Any]) -> tuple[str, str | None] | None:
-    """Kind and name of a handler, if a method is one."""
+    """Return kind and name if a method is a handler."""
     found: tuple[str, str | None] | None = getattr(fn, HANDLER, None)
     return found
 
 
 def definition_of(workflow: Any) -> WorkflowDefinition | None:
-    """The definition behind a class or its run method; None for a name."""
+    """Return the definition of a class or its run method; None for a name."""
     if isinstance(workflow, str):
         return None
     if inspect.isclass(workflow):
@@ -238,22 +238,20 @@ def definition_of(workflow: Any) -> WorkflowDefinition | None:
     if owner is not None:
         return WorkflowDefinition.of(owner)
     raise DefinitionError(
-        f"{_called(workflow)} names no workflow: give the class, its @workflow.run method, or the name as text."
+        f"{_called(workflow)} is not a workflow: pass the class, its @workflow.run method, or its name."
     )
 
 
 def _handlers(cls: type, kind: str) -> dict[str | None, Handler]:
     found: dict[str | None, Handler] = {}
     for fn in _marked(cls, HANDLER):
-        said = handler_of(fn)
-        if said is None or said[0] != kind:
+        marked = handler_of(fn)
+        if marked is None or marked[0] != kind:
             continue
-        name = said[1]
+        name = marked[1]
         if name in found:
             shown = "for all names" if name is None else repr(name)
-            raise DefinitionError(
-                f"{_called(cls)} has two handlers of {kind} {shown}: give one another name."
-            )
+            raise DefinitionError(f"{_called(cls)} has two handlers of {kind} {shown}: rename one of them.")
         hints = _hints(fn)
         what = f"the handler of {kind} {name!r} of {_called(cls)}"
         found[name] = Handler(
@@ -270,7 +268,7 @@ def _handlers(cls: type, kind: str) -> dict[str | None, Handler]:
 
 
 def _marked(cls: type, mark: str) -> list[Callable[..., Any]]:
-    """Methods with a mark, in the order in which they are written; those of bases last."""
+    """Return the methods with a mark in source order, those of base classes last."""
     seen: dict[str, Callable[..., Any]] = {}
     for base in cls.__mro__:
         for name, value in vars(base).items():
@@ -280,7 +278,10 @@ def _marked(cls: type, mark: str) -> list[Callable[..., Any]]:
 
 
 def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
-    """Type hints, as far as they can be told: a name that exists only for checkers gives none, and is told of."""
+    """Return type hints as far as they can be resolved.
+
+    A name that exists only for type checkers gives none, and is logged.
+    """
     try:
         return typing.get_type_hints(fn)
     except (NameError, TypeError, AttributeError):
@@ -288,14 +289,14 @@ def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _resolved(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    for name, said in getattr(fn, "__annotations__", {}).items():
-        alone = types.SimpleNamespace(__annotations__={name: said})
+    for name, annotation in getattr(fn, "__annotations__", {}).items():
+        alone = types.SimpleNamespace(__annotations__={name: annotation})
         try:
             yield name, typing.get_type_hints(alone, getattr(fn, "__globals__", None))[name]
         except (NameError, TypeError, AttributeError):
             LOG.warning(
                 "The type %r of %r in %s cannot be resolved: it arrives as plain data. Import it where it runs.",
-                said,
+                annotation,
                 name,
                 _called(fn),
             )
@@ -309,7 +310,7 @@ def _required(fn: Any) -> int:
 
 
 def _fingerprint(cls: type) -> str:
-    """Changes with the code of the class, so that the server sees when a worker has other code."""
+    """A hash of the class's source, by which the server detects workers with different code."""
     try:
         text = inspect.getsource(cls)
     except (OSError, TypeError):

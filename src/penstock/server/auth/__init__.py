@@ -1,4 +1,4 @@
-"""Authentication at the edge: a request's credentials in, a `Principal` out."""
+"""Authentication: from the credentials of a request to its `Principal`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request shows of its sender, free of any web framework."""
+"""The parts of a request that authentication needs, independent of any web framework."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SINGLE: Final = frozenset(
         "x-signature",
     }
 )
-"""Headers on which a decision rests: said twice, two readers could read two things."""
+"""Security-relevant headers: repeated ones are ambiguous, because proxies and servers may read different ones."""
 
 _SECRET_PARAMETERS: Final = frozenset({"access_token", "api_key", "authorization", "token"})
 
@@ -43,7 +43,7 @@ class AuthRequest:
 def fold_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Headers by lower-case name; repeats are joined by commas.
 
-    Raises `InvalidInput` if one on which a decision rests stands twice.
+    Raises `InvalidInput` if a security-relevant header is repeated.
     """
     headers: dict[str, str] = {}
     for raw_name, raw_value in pairs:
@@ -52,7 +52,7 @@ def fold_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
             headers[name] = value
         elif name in _SINGLE:
             raise InvalidInput(
-                Reason.MALFORMED_REQUEST, f"The header {name} stands twice; send it once.", header=name
+                Reason.MALFORMED_REQUEST, f"The header {name} is repeated; send it once.", header=name
             )
         else:
             headers[name] = f"{headers[name]}, {value}"
@@ -60,9 +60,9 @@ def fold_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def refuse_secrets_in_url(raw_query: str) -> None:
-    """Raise `InvalidInput` (`token_in_url`) if the query carries a credential, right or wrong.
+    """Raise `InvalidInput` (`token_in_url`) if the query contains a credential, valid or not.
 
-    URLs end up in logs, histories and referrers, so such a secret has to be treated as leaked.
+    URLs end up in logs, browser histories and referrers, so such a secret must be treated as leaked.
     """
     if not raw_query:
         return
@@ -71,7 +71,7 @@ def refuse_secrets_in_url(raw_query: str) -> None:
         if name in _SECRET_PARAMETERS:
             raise InvalidInput(
                 Reason.TOKEN_IN_URL,
-                f"The query parameter {name} would carry a secret in the URL, where logs keep it. "
+                f"The query parameter {name} puts a secret into the URL, which is logged. "
                 "Send credentials in a header, and replace this one.",
                 parameter=name,
             )

@@ -1,4 +1,4 @@
-"""The authenticator that a policy asks for."""
+"""Chooses the authentication driver that the settings configure."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from penstock.server.auth.tokens import TokenDriver
 
 
 class Driver(Protocol):
-    """One way to find out who asks."""
+    """One way to authenticate a request."""
 
     async def authenticate(self, auth_request: AuthRequest) -> Principal: ...
 
 
 class Authenticator:
-    """Says who sends a request, the same way for every route."""
+    """Authenticates requests and throttles addresses that fail too often."""
 
     def __init__(
         self, policy: AuthPolicy, *, register_nonce: RegisterNonce, throttle: FailureThrottle | None = None
@@ -56,14 +56,14 @@ class Authenticator:
 
 
 class _NoAuthentication:
-    """No authentication: for a trusted loopback only."""
+    """No authentication, for a trusted loopback interface only."""
 
     async def authenticate(self, auth_request: AuthRequest) -> Principal:
         return ANYBODY
 
 
 class _NoCredentials:
-    """No credential exists that could be right."""
+    """Rejects every request: the driver has no credentials configured."""
 
     async def authenticate(self, auth_request: AuthRequest) -> Principal:
         raise PenstockError(

@@ -1,8 +1,8 @@
-"""The signature driver: a request proves that its sender holds a key, without sending it.
+"""Authentication by request signature (HMAC), which proves possession of a key without sending it.
 
-Two profiles. `penstock` covers the whole request, a time and a word used once, so that a captured request is
-worth nothing. `body` is the older contract's HMAC of the body alone: it can be replayed and moved, and is
-there only for deployments that ask for it.
+Two profiles. `penstock` covers the whole request, a timestamp and a nonce, so that a captured request cannot be
+replayed. `body` is the HMAC of the body alone, from the older contract: it can be replayed and sent to another path,
+and is used only by deployments that configure it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ RegisterNonce = Callable[[str, str, int], Awaitable[bool]]
 """`(key id, nonce, expires_at_ms) -> True` the first time, False after that; shared by all servers."""
 
 _BODY_SHAPE: Final = re.compile(r"[0-9a-f]{64}")
-_WANTS_BODY: Final = {"authentication": "signature", "signature_profile": "body"}
-"""What a refused caller is told, so that it can say which credential to give it."""
+_ERROR_DETAILS: Final = {"authentication": "signature", "signature_profile": "body"}
+"""Details of the error, so that clients can tell which credential is expected."""
 _AMBIGUOUS_PATH: Final = re.compile(r"//|\\|#|%00")
 
 
@@ -38,13 +38,13 @@ class BodySignatureDriver:
         )
 
     async def authenticate(self, auth_request: AuthRequest) -> Principal:
-        """The principal of the first key that fits; raises `Unauthenticated`."""
+        """The principal of the first key that matches; raises `Unauthenticated`."""
         presented = auth_request.headers.get("x-signature", "")
         if not _BODY_SHAPE.fullmatch(presented):
             raise Unauthenticated(
                 Reason.UNAUTHORIZED,
-                "This server wants signed requests. Send X-Signature: the lower-case hex HMAC-SHA256 of the body.",
-                **_WANTS_BODY,
+                "This server requires signed requests. Send X-Signature: the lower-case hex HMAC-SHA256 of the body.",
+                **_ERROR_DETAILS,
             )
         found: Principal | None = None
         for key, principal in self._known:
@@ -53,13 +53,13 @@ class BodySignatureDriver:
                 found = principal
         if found is None:
             raise Unauthenticated(
-                Reason.UNAUTHORIZED, "The signature fits no key of this server.", **_WANTS_BODY
+                Reason.UNAUTHORIZED, "The signature does not match any key of this server.", **_ERROR_DETAILS
             )
         return found
 
 
 class RequestSignatureDriver:
-    """`X-Penstock-Signature`: the whole request, a time and a nonce, under a named key."""
+    """`X-Penstock-Signature`: covers the whole request, a timestamp and a nonce, under a named key."""
 
     def __init__(
         self, credentials: Sequence[Credential], register_nonce: RegisterNonce, *, window_ms: int
@@ -70,17 +70,16 @@ class RequestSignatureDriver:
         self._decoy_key = secrets.token_hex(32)
 
     async def authenticate(self, auth_request: AuthRequest) -> Principal:
-        """The principal of the key that signed this very request, now, for the first time.
+        """The principal of the key that signed this request.
 
         Raises `Unauthenticated` (`signature_stale`, `signature_replayed`, `signature_invalid`) with the
-        server's time, `InvalidInput` for a path that two readers could read differently, `Unavailable` if
-        the nonce cannot be recorded.
+        server's time, `InvalidInput` for an ambiguous path, `Unavailable` if the nonce cannot be recorded.
         """
         value = auth_request.headers.get(HEADER)
         if value is None:
             raise Unauthenticated(
                 Reason.UNAUTHORIZED,
-                "This server wants signed requests. Send X-Penstock-Signature with the request.",
+                "This server requires signed requests. Send X-Penstock-Signature with the request.",
                 authentication="signature",
                 signature_profile="penstock",
             )
@@ -88,12 +87,12 @@ class RequestSignatureDriver:
         header = read_header(value)
         if header is None:
             raise _refused(
-                Reason.SIGNATURE_INVALID, "The signature header is not well formed.", auth_request.now_ms
+                Reason.SIGNATURE_INVALID, "The signature header is malformed.", auth_request.now_ms
             )
         if abs(auth_request.now_ms - header.created * 1000) > self._window_ms:
             raise _refused(
                 Reason.SIGNATURE_STALE,
-                "The signature is too old or too new: mind your clock.",
+                "The timestamp of the signature is too far from the server's clock: check the clock of the client.",
                 auth_request.now_ms,
             )
         principal = self._verified(header, auth_request)
@@ -109,14 +108,14 @@ class RequestSignatureDriver:
             expected = ""
         if not hmac.compare_digest(expected, header.proof) or known is None:
             raise _refused(
-                Reason.SIGNATURE_INVALID, "The signature does not fit this request.", auth_request.now_ms
+                Reason.SIGNATURE_INVALID, "The signature does not match this request.", auth_request.now_ms
             )
         return known.principal
 
     async def _spend_nonce(self, header: SignatureHeader, now_ms: int) -> None:
-        """Only after the proof held, so that strangers cannot fill the table.
+        """Record the nonce of a verified signature, so that unauthenticated callers cannot fill the table.
 
-        A nonce is kept one window longer than its signature can live, against clocks that differ.
+        A nonce is stored one window longer than its signature is valid, to allow for clock skew.
         """
         expires_at_ms = header.created * 1000 + 2 * self._window_ms
         try:
@@ -126,11 +125,13 @@ class RequestSignatureDriver:
         except Exception as failure:
             raise Unavailable(
                 Reason.STORE_UNAVAILABLE,
-                "The signature could not be recorded, so the request was not served.",
+                "The nonce of the signature could not be recorded, so the request was rejected.",
             ) from failure
         if not first_time:
             raise _refused(
-                Reason.SIGNATURE_REPLAYED, "This signature was used before: sign each attempt anew.", now_ms
+                Reason.SIGNATURE_REPLAYED,
+                "This signature was used before: sign each attempt with a new nonce.",
+                now_ms,
             )
 
 
@@ -149,9 +150,9 @@ def _signed_part(auth_request: AuthRequest) -> SignedRequest:
 
 
 def _check_path(raw_path: str) -> None:
-    """One reading only: no empty or dot segments.
+    """Reject paths that proxies normalise: empty and dot segments.
 
-    An encoded slash is part of its segment, such as an id: routes are found by the path as it was sent and signed.
+    An encoded slash is part of its segment, such as an id: routing uses the path as it was sent and signed.
     """
     if _AMBIGUOUS_PATH.search(raw_path) or any(unquote(part) in (".", "..") for part in raw_path.split("/")):
         raise InvalidInput(

@@ -1,7 +1,6 @@
-"""How often one address may fail to say who it is.
+"""Throttles failed authentication per client address.
 
-Only failures are counted and only failures are refused: a valid credential passes whatever others at the same
-address have done.
+Only failures are counted and rejected: a valid credential passes regardless of failures from the same address.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ _MINUTE_MS: Final = 60_000
 
 
 class FailureThrottle:
-    """A bucket of failures per address, refilled evenly, in a table of bounded size.
+    """A token bucket of failures per address, in a table of bounded size.
 
-    Kept as one number per address: the time at which its bucket is full again. When the table is full, the
-    address that failed longest ago is forgotten first.
+    Stored as one number per address: the time at which its bucket is full again. When the table is full, the
+    address that failed longest ago is evicted.
     """
 
     def __init__(self, *, failures_per_minute: int = 10, addresses_max: int = 10_000) -> None:
@@ -27,10 +26,10 @@ class FailureThrottle:
         self._full_again_at_ms: OrderedDict[str, int] = OrderedDict()
 
     def record_failure(self, address: str, now_ms: int) -> int:
-        """Count a failure; the milliseconds to wait if the address has failed too often, else 0."""
+        """Count a failure; return the milliseconds to wait if the address failed too often, else 0."""
         key = _network(address)
         debt_ms = max(self._full_again_at_ms.pop(key, 0) - now_ms, 0)
-        # A clock that stepped back must not keep anybody out for longer than a whole bucket takes.
+        # After a clock step backwards an address waits for one full bucket at most.
         debt_ms = min(debt_ms, self._burst_ms)
         wait_ms = max(debt_ms + self._interval_ms - self._burst_ms, 0)
         self._full_again_at_ms[key] = now_ms + debt_ms + (0 if wait_ms else self._interval_ms)
@@ -43,7 +42,7 @@ class FailureThrottle:
 
 
 def _network(address: str) -> str:
-    """IPv6 hosts own a whole /64, so that is what counts as one address."""
+    """The address, or the /64 network of an IPv6 address, which usually belongs to one host."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:

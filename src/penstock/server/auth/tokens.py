@@ -1,4 +1,4 @@
-"""The token driver: a bearer token names its principal."""
+"""Authentication by bearer token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.server.auth.auth_request import AuthRequest
 
 
 class TokenDriver:
-    """Compares digests, all of them for every request, so that time tells nothing about the tokens."""
+    """Compares digests, always all of them, so that timing reveals nothing about the tokens."""
 
     def __init__(self, credentials: Sequence[Credential]) -> None:
         self._known = tuple(
@@ -33,7 +33,7 @@ class TokenDriver:
 
 
 def _bearer_token(header: str) -> bytes:
-    """The token's bytes as they crossed the wire (header text is Latin-1 by convention)."""
+    """The bytes of the token as sent (header text is decoded as Latin-1)."""
     scheme, _, token = header.partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token:
@@ -45,7 +45,7 @@ def _bearer_token(header: str) -> bytes:
 
 
 def _unknown() -> Unauthenticated:
-    return Unauthenticated(Reason.UNAUTHORIZED, "The bearer token is not one that this server knows.")
+    return Unauthenticated(Reason.UNAUTHORIZED, "The bearer token is not valid on this server.")
 
 
 def _digest(token: bytes) -> bytes:

@@ -1,1 +1,1 @@
-"""What each operation does with its call, one module per noun."""
+"""The handlers of the operations, by subject."""

@@ -1,4 +1,4 @@
-"""Batches: many items in one request, each with an outcome of its own."""
+"""Batches: many items in one request, each with its own outcome."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ log = structlog.get_logger("penstock.server")
 
 async def run_batch(
     call: OperationCall,
-    read: Callable[[Body], PendingWork],
+    parse_item: Callable[[Body], PendingWork],
     ignored: Callable[[Body], list[UnknownField]] | None = None,
 ) -> Response:
-    """Handle all items together, so that they share commits. One that is refused does not disturb the others.
+    """Run all items together, so that they share commits. A rejected item does not affect the others.
 
     Args:
         call: The request, whose body is a `BatchOf`.
-        read: Turns one item into its work, or raises.
-        ignored: Fields of one item that are ignored; its outcome names them in `warnings`.
+        parse_item: Parses one item into a pending operation, or raises.
+        ignored: Returns the unknown fields of one item, which are listed in the `warnings` of its outcome.
     """
     request: BatchOf = call.body
     results: dict[int, Body] = {}
-    deeds: dict[int, PendingOperation[Any]] = {}
+    operations: dict[int, PendingOperation[Any]] = {}
     separate: dict[int, Awaitable[Response]] = {}
     for index, item in enumerate(request.items):
         try:
-            work = read(item)
+            work = parse_item(item)
         except Exception as error:
-            results[index] = _refused(error)
+            results[index] = _rejected(error)
             continue
         if isinstance(work, PendingOperation):
-            deeds[index] = work
+            operations[index] = work
         else:
             separate[index] = work
     await asyncio.gather(
-        _run_in_one_transaction(call.ctx.store, deeds, results),
+        _run_in_one_transaction(call.ctx.store, operations, results),
         *(_run_separately(index, work, results) for index, work in separate.items()),
     )
     items = [_with_warnings(results[index], item, ignored) for index, item in enumerate(request.items)]
@@ -60,13 +60,13 @@ def _with_warnings(result: Body, item: Body, ignored: Callable[[Body], list[Unkn
 
 
 async def _run_in_one_transaction(
-    store: Store, deeds: Mapping[int, PendingOperation[Any]], results: dict[int, Body]
+    store: Store, operations: Mapping[int, PendingOperation[Any]], results: dict[int, Body]
 ) -> None:
     try:
-        outcomes = await store.transact_all([operation.transaction for operation in deeds.values()])
+        outcomes = await store.transact_all([operation.transaction for operation in operations.values()])
     except Exception as error:
-        outcomes = [error] * len(deeds)
-    for (index, operation), outcome in zip(deeds.items(), outcomes, strict=True):
+        outcomes = [error] * len(operations)
+    for (index, operation), outcome in zip(operations.items(), outcomes, strict=True):
         results[index] = _response_to(operation, outcome)
 
 
@@ -74,23 +74,25 @@ async def _run_separately(index: int, work: Awaitable[Response], results: dict[i
     try:
         results[index] = _accepted(await work)
     except Exception as error:
-        results[index] = _refused(error)
+        results[index] = _rejected(error)
 
 
 def _response_to(operation: PendingOperation[Any], outcome: object) -> Body:
     try:
         return _accepted(operation.to_response(outcome))
     except Exception as error:
-        return _refused(error)
+        return _rejected(error)
 
 
-def _accepted(answer: Response) -> Body:
-    return {"http_status": answer.status, **answer.body}
+def _accepted(response: Response) -> Body:
+    return {"http_status": response.status, **response.body}
 
 
-def _refused(error: Exception) -> Body:
+def _rejected(error: Exception) -> Body:
     if isinstance(error, PenstockError):
         return {"http_status": status_of(error)} | body_of(error)
     log.error("an item of a batch failed", exc_info=error)
-    failed = PenstockError(Reason.SERVER_ERROR, "The server failed; its log says why.", outcome="unknown")
+    failed = PenstockError(
+        Reason.SERVER_ERROR, "The server failed; see its log for the cause.", outcome="unknown"
+    )
     return {"http_status": status_of(failed)} | body_of(failed)

@@ -1,4 +1,4 @@
-"""Page tokens: opaque to callers, checked when they come back."""
+"""Page tokens: opaque to clients, validated when they come back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.wire.responses import page_token
 
 
 def decode_page_start(token: str | None) -> PageStart | None:
-    """Where a list goes on; None from the beginning."""
+    """Where the next page begins; None for the first page."""
     if token is None:
         return None
     started, _, run_id = _decode(token).partition(":")
@@ -30,7 +30,7 @@ def encode_page_start(place: PageStart) -> str:
 
 
 def decode_sequence(token: str | None) -> int:
-    """The last event seen; 0 from the beginning."""
+    """The sequence of the last event of the previous page; 0 for the first page."""
     if token is None:
         return 0
     text = _decode(token)
@@ -49,5 +49,5 @@ def _decode(token: str) -> str:
 def _invalid() -> InvalidInput:
     return InvalidInput(
         Reason.INVALID_PAGE_TOKEN,
-        "The page token is not one that this server gave out. Start from the first page.",
+        "The page token was not issued by this server. Start from the first page.",
     )

@@ -1,4 +1,4 @@
-"""Deeds: what a request, or an item of a batch, asks of the store, and how its outcome is told."""
+"""Operations that are one transaction: run alone, or many of a batch in one commit."""
 
 from __future__ import annotations
 
@@ -15,34 +15,36 @@ T = TypeVar("T")
 
 
 class PendingOperation(Struct, Generic[T], frozen=True):
+    """A transaction that has not run yet, and how its outcome is rendered."""
+
     transaction: Transaction[T]
     render: Callable[[T], Response]
-    """Tells of what was done; it may refuse, too."""
-    refusal: Callable[[PenstockError], PenstockError] | None = None
-    """Adds to a refusal what it is about."""
+    """Renders the result; may raise as well."""
+    add_details: Callable[[PenstockError], PenstockError] | None = None
+    """Adds to an error what it is about."""
 
     def to_response(self, outcome: T | Exception) -> Response:
-        """The answer to what came of it; what it was refused with is raised."""
+        """The response to the outcome of the transaction; raises if it failed."""
         try:
             if isinstance(outcome, Exception):
                 raise outcome
             return self.render(outcome)
-        except PenstockError as refusal:
-            if self.refusal is None:
+        except PenstockError as error:
+            if self.add_details is None:
                 raise
-            raise self.refusal(refusal) from refusal
+            raise self.add_details(error) from error
 
 
 PendingWork = PendingOperation[Any] | Awaitable[Response]
-"""A deed, or the answer itself, where it takes more than one transaction."""
+"""A pending operation, or a coroutine where it takes more than one transaction."""
 
 
 async def run_operation(store: Store, pending: PendingWork) -> Response:
-    """Do it by itself."""
+    """Run it in a transaction of its own."""
     if not isinstance(pending, PendingOperation):
         return await pending
     try:
         outcome = await store.transact(pending.transaction.operation, key=pending.transaction.key)
-    except PenstockError as refusal:
-        outcome = refusal
+    except PenstockError as error:
+        outcome = error
     return pending.to_response(outcome)

@@ -1,0 +1,1 @@
+"""The table of operations, in parts by subject."""

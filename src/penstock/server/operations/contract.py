@@ -1,11 +1,11 @@
-"""Which operations belong to the public contract (control plane v2, worker protocol 1.x).
+"""Operations of the public contract (control plane v2, worker protocol 1.x).
 
-Clients that we did not write use these routes, and the contract promises that fields unknown to the server are ignored.
-Such fields are accepted here and named in `warnings`. All other operations are our own and refuse them, so that a new
-operation is strict unless it is listed.
+Third-party clients use these routes, and the contract promises that unknown fields are ignored. They are accepted here
+and listed in `warnings`. All other operations are Penstock's own and reject unknown fields, so that a new operation is
+strict unless it is listed.
 
-The worker batches are ours, but their items are the contract's reports. A report that is refused fails its task for
-good, so unknown fields in items are warned about as well.
+The worker batches are Penstock's own, but their items are reports of the contract. A rejected report fails its task,
+so unknown fields in items only cause warnings as well.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The endpoints of streams and of the validation of updates, one row each."""
+"""Operations on streams, and update validation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STREAM_OPERATIONS: Final = (
         "POST",
         f"{_WORKFLOW}/message-streams/{{stream}}/messages",
         "send_message",
-        "Send a workflow the next message of a stream, once for each message id.",
+        "Append a message to a message stream of a workflow, once per message id.",
         Family.WORK,
         streams.send,
         wire.SendMessage,
@@ -50,7 +50,7 @@ STREAM_OPERATIONS: Final = (
         "GET",
         f"{_STREAM}/items",
         "read_stream",
-        "Read the items of a stream from an offset on, or wait for the next.",
+        "Read the items of a stream from an offset, or wait for the next.",
         Family.WORK,
         streams.read,
         query=wire.ReadItems,
@@ -93,7 +93,7 @@ STREAM_OPERATIONS: Final = (
         "POST",
         f"{_VT}/{{validation_id}}/approve",
         "approve_update",
-        "Say that the workflow's code takes an update.",
+        "Approve an update.",
         Family.WORKER_PROTOCOL,
         update_validation.approve,
         validating.ApproveUpdate,
@@ -103,7 +103,7 @@ STREAM_OPERATIONS: Final = (
         "POST",
         f"{_VT}/{{validation_id}}/reject",
         "reject_update",
-        "Say that the workflow's code does not take an update, or that it cannot be asked.",
+        "Reject an update, or report that it could not be validated.",
         Family.WORKER_PROTOCOL,
         update_validation.reject,
         validating.RejectUpdate,

@@ -1,4 +1,4 @@
-"""The endpoints of finding runs and of acting on many of them, one row each."""
+"""Operations that find runs, act on many of them, and manage search attributes."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ VISIBILITY_OPERATIONS: Final = (
         "POST",
         "/api/workflows/batch-operations",
         "carry_out_batch_operation",
-        "Cancel, terminate or signal the open runs that a query finds, up to 500 a call.",
+        "Cancel, terminate or signal the open runs that a query finds, up to 500 per call.",
         Family.WORK,
-        batch_operations.carry_out,
+        batch_operations.run_batch,
         wire.BatchOperation,
     ),
     Operation(
         "GET",
         "/api/search-attributes",
         "list_search_attributes",
-        "List the search attributes that every run has, and those of the namespace.",
+        "List system search attributes and those of the namespace.",
         Family.WORK,
         search_attributes.list_all,
     ),
@@ -51,7 +51,7 @@ VISIBILITY_OPERATIONS: Final = (
         "POST",
         "/api/search-attributes",
         "register_search_attribute",
-        "Give a search attribute a type, which values must have from now on.",
+        "Register a search attribute with its type, which values must have from now on.",
         Family.WORK,
         search_attributes.register,
         wire.RegisterSearchAttribute,
@@ -62,7 +62,7 @@ VISIBILITY_OPERATIONS: Final = (
         "DELETE",
         "/api/search-attributes/{name}",
         "unregister_search_attribute",
-        "Forget the type of a search attribute; values stay.",
+        "Unregister a search attribute; values stay.",
         Family.WORK,
         search_attributes.unregister,
         refusals=(404, 409),

@@ -1,0 +1,1 @@
+"""The API reference: OpenAPI document, Markdown pages, and the page at `/docs`."""

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the table of operations."""
+"""The OpenAPI document, rendered from the table of operations."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ _SCHEMES: dict[AuthDriver, Body] = {
 }
 _WARNINGS = {
     "type": "array",
-    "description": "Fields that were ignored because the server does not know them, and limits that are near.",
+    "description": "Unknown fields that were ignored, and limits that are nearly reached.",
     "items": {"type": "object"},
 }
 
 
 class ProblemDetails(msgspec.Struct):
-    """A refusal: branch on `reason`, show `message`."""
+    """The body of an error: programs branch on `reason`, people read `message`."""
 
     message: str
     error: str
     reason: str
     errors: dict[str, list[str]] | None = None
-    """On 422: what is wrong, by field."""
+    """Of a 422: problems by field."""
     validation_errors: dict[str, list[str]] | None = None
-    """The same again, under the name that other clients read."""
+    """A copy of `errors`, under the name that other clients read."""
 
 
 def document(auth: AuthDriver = AuthDriver.TOKEN) -> Body:
-    """The whole document, as a server with this kind of authentication serves it."""
+    """The document that a server with this authentication driver serves."""
     bodies = list(dict.fromkeys(each.body for each in OPERATIONS if each.body is not None))
     shapes: list[Any] = [*bodies, ProblemDetails]
     references, components = msgspec.json.schema_components(shapes, ref_template=_REF)
@@ -67,7 +67,7 @@ def document(auth: AuthDriver = AuthDriver.TOKEN) -> Body:
         "info": {
             "title": "Penstock",
             "version": __version__,
-            "description": "Durable workflows and task queues. Refusals carry a stable `reason`.",
+            "description": "Durable workflows and task queues. Errors have a stable `reason`.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
@@ -80,7 +80,7 @@ def document(auth: AuthDriver = AuthDriver.TOKEN) -> Body:
 
 
 def _strict_bodies() -> set[type[RequestModel]]:
-    """Bodies that only operations of our own take, which refuse fields that they do not know."""
+    """Bodies that only Penstock's own operations use, which reject unknown fields."""
     ours = {
         each.body for each in OPERATIONS if each.name not in CONTRACT_OPERATIONS and each.body is not None
     }
@@ -88,7 +88,7 @@ def _strict_bodies() -> set[type[RequestModel]]:
 
 
 def _portable(schema: Any) -> Any:
-    """The same schema with patterns that every dialect reads alike: Python's \\A and \\Z are letters elsewhere."""
+    """The schema with portable patterns: Python's \\A and \\Z are letters in other regular expression dialects."""
     if isinstance(schema, dict):
         return {
             name: value.replace(r"\A", "^").replace(r"\Z", "$")
@@ -138,7 +138,7 @@ def _path_parameters(operation: Operation) -> list[Body]:
 
 
 def _longest(path: str, name: str) -> int:
-    """How long a segment of a path may be, as the endpoints check it."""
+    """The maximum length of a path segment, as the endpoints check it."""
     if name == "name":
         return 128 if path.startswith(("/api/namespaces/", "/api/search-attributes/")) else 255
     return _LONGEST.get(name, 255)
@@ -156,12 +156,13 @@ def _query_parameters(operation: Operation) -> list[Body]:
 def _without_null(schema: Body) -> Body:
     """A query parameter is absent or has a value; it is never null."""
     schema = {key: value for key, value in schema.items() if key != "default" or value is not None}
-    options = [each for each in schema.get("anyOf", []) if each.get("type") != "null"]
-    if len(options) == 1:
-        return {**{key: value for key, value in schema.items() if key != "anyOf"}, **options[0]}
     if "enum" in schema:
-        schema["enum"] = [each for each in schema["enum"] if each is not None]
-    return schema
+        return schema | {"enum": [each for each in schema["enum"] if each is not None]}
+    options = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
+    if len(options) != 1:
+        return schema
+    del schema["anyOf"]
+    return {**schema, **options[0]}
 
 
 def _headers(operation: Operation) -> list[Body]:
@@ -195,27 +196,27 @@ def _headers(operation: Operation) -> list[Body]:
 
 
 _MEANINGS = {
-    400: "Cannot be read, or names a version that is not served",
-    401: "No known credential",
-    403: "The credential's role does not open this route",
-    404: "Not there",
-    408: "Took too long to arrive",
-    409: "The present state forbids it",
+    400: "Malformed request, or unsupported version",
+    401: "No valid credential",
+    403: "The role of the credential does not permit the operation",
+    404: "Not found",
+    408: "The request took too long to arrive",
+    409: "Conflicts with the current state",
     412: "Register first",
     413: "Too large",
     415: "Not JSON",
-    421: "Not this server's host name",
+    421: "The host is not served by this server",
     422: "A field is missing, malformed or out of bounds",
-    429: "Full for now; wait as told",
-    431: "The head is too large",
-    500: "The server failed, or has no credential configured",
-    503: "Cannot be served now; try again",
-    504: "Nobody answered in time",
+    429: "A limit is exhausted; retry after Retry-After seconds",
+    431: "The request head is too large",
+    500: "Internal error, or no credential configured",
+    503: "Temporarily unavailable; retry",
+    504: "No worker answered in time",
     507: "The disk is full",
 }
 
 
-def _responses(operation: Operation, problem: Body) -> Body:
+def _error_statuses(operation: Operation) -> set[int]:
     access = ACCESS[operation.family]
     statuses = {400, 408, 413, 421, 431, 500, 503, *operation.refusals}
     if access.roles is not None:
@@ -226,6 +227,10 @@ def _responses(operation: Operation, problem: Body) -> Body:
         statuses.add(422)
     if operation.method != "GET":
         statuses |= {415, 507}
+    return statuses - {operation.status}
+
+
+def _responses(operation: Operation, problem: Body) -> Body:
     kind = "object" if operation.media == "application/json" else "string"
     schema: Body = {"type": kind}
     if kind == "object" and operation.name in CONTRACT_OPERATIONS:
@@ -233,10 +238,10 @@ def _responses(operation: Operation, problem: Body) -> Body:
     body = {"content": {operation.media: {"schema": schema}}}
     responses: Body = {str(operation.status): {"description": operation.summary, **body}}
     if operation.status in (201, 202):
-        responses["200"] = {"description": "It was there already, or is done by now", **body}
+        responses["200"] = {"description": "It already existed, or has already completed", **body}
     if operation.may_fail_partially:
-        responses["207"] = {"description": "Some of it failed; each result says which", **body}
-    for status in sorted(statuses - {operation.status}):
+        responses["207"] = {"description": "Some items failed; each result has its outcome", **body}
+    for status in sorted(_error_statuses(operation)):
         responses[str(status)] = {
             "description": _MEANINGS[status],
             "content": {"application/json": {"schema": problem}},

@@ -1,4 +1,4 @@
-"""The same contract in dictionaries: what tests and simulations run on."""
+"""The store contract in dictionaries, for tests and as the reference model of the SQL stores."""
 
 from penstock.stores.memory.store import MemoryStore
 

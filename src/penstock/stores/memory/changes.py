@@ -1,7 +1,7 @@
-"""What one operation does to the tables, and how it is taken back.
+"""The writes of one operation, and their rollback.
 
-Records wait until the operation has ended, as in the databases. Everything that touches a table goes through
-`Changes`, which remembers the opposite, so that a failure at any point leaves the tables as they were.
+Recorded writes are applied after the operation has returned, as in the SQL stores. Every change of a table goes through
+`Changes`, which keeps an undo log, so that a failure at any point leaves the tables as they were.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _Step = Callable[[], object]
 
 
 class Phase(IntEnum):
-    """The order in which records are applied, whatever order they were made in."""
+    """The order in which recorded writes are applied."""
 
     ROWS = 0
     UNCOUNT_KEYS = 1
@@ -26,25 +26,25 @@ class Phase(IntEnum):
     REJOIN_LANES = 4
     LEAVE_LANES = 5
     SETTLE_LANES = 6
-    """After the keys: whether a lane is held depends on what its key runs."""
+    """After the keys: whether a lane is blocked depends on the leases of its key."""
     TOUCH_LANES = 7
     SETTLE_SCOPES = 8
     FORGET = 9
 
 
 class Index(Generic[G, K, V]):
-    """Rows found by group; a group without rows takes no room."""
+    """Rows by group; empty groups are removed."""
 
     def __init__(self) -> None:
         self.groups: dict[G, dict[K, V]] = {}
 
     def of(self, group: G) -> dict[K, V]:
-        """The rows of a group, to be looked at only."""
+        """The rows of a group, which must not be modified."""
         return self.groups.get(group, {})
 
 
 class Changes:
-    """The journal of one operation."""
+    """The recorded writes, the undo log and the invariants to check of one operation."""
 
     def __init__(self, *, writable: bool) -> None:
         self._writable = writable
@@ -54,23 +54,23 @@ class Changes:
         self._saved: set[tuple[str, object]] = set()
 
     def allow(self) -> None:
-        """Raise unless this operation may change something."""
+        """Raise if this is a read."""
         if not self._writable:
             raise RuntimeError("an operation handed to `read` must record nothing: use `transact`")
 
     def record(self, write: _Step, phase: Phase = Phase.ROWS) -> None:
-        """Keep a write until the operation has ended."""
+        """Record a write, to be applied after the operation has returned."""
         self.allow()
         self._records.append((phase, write))
 
     def save(self, what: str, key: object, write: _Step) -> None:
-        """Keep the write of a row, once in an operation: of two, PostgreSQL keeps the first and SQLite the last."""
+        """Record the write of a row, once per operation: of two, PostgreSQL keeps the first and SQLite the last."""
         assert (what, key) not in self._saved, f"{what} {key} is written twice in one operation"
         self._saved.add((what, key))
         self.record(write)
 
     def check_invariant(self, law: _Step) -> None:
-        """Check an invariant when all writes of the operation are in place."""
+        """Check an invariant after all writes of the operation were applied."""
         self._invariants.append(law)
 
     def apply(self) -> None:

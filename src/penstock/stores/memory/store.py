@@ -1,4 +1,4 @@
-"""A store in this process's memory: operations run one after the other, each to its end at once."""
+"""A store in the memory of this process: operations run one after the other, each to its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class MemoryStore:
-    """Keeps the store's promises except the one about power cuts: what it holds ends with the process."""
+    """Keeps the guarantees of a store except durability: its rows are lost when the process ends."""
 
     def __init__(self, clock: Clock, wakeups: Wakeups, *, journals: bool = False) -> None:
         self.journals = journals
@@ -63,7 +63,7 @@ class MemoryStore:
 
 
 def _run_to_end(operation: Awaitable[T]) -> T:
-    """Drive a coroutine that waits for nothing but its transaction, which never makes it wait."""
+    """Run a coroutine that awaits only its transaction, which never suspends it."""
     steps = operation.__await__()
     try:
         next(steps)

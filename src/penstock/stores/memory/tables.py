@@ -1,4 +1,4 @@
-"""Every row that the memory store holds, and the indexes that find them."""
+"""The rows and indexes of the memory store."""
 
 from __future__ import annotations
 
@@ -46,32 +46,32 @@ RequestName = tuple[str, str, str, str]
 StreamName = tuple[str, str, str]
 """Namespace, workflow id and the name of a stream of messages."""
 IN_FORCE = "in force"
-"""Where the one admission stands."""
+"""The key of the one admission row."""
 
 
 class Meter(Struct, frozen=True):
-    """What one queue did in one calendar minute."""
+    """Tasks added and dispatched by a queue in one calendar minute."""
 
     added: int = 0
     dispatched: int = 0
 
 
 class LaneMeter(Struct, frozen=True):
-    """What one lane gave in the calendar minute of its last claim, and in the minute before that one."""
+    """Dispatches of a lane in the calendar minute of its last claim, and in the minute before."""
 
     minute: int = 0
     dispatched: int = 0
     dispatched_before: int = 0
 
     def at(self, minute: int) -> LaneMeter:
-        """The same, seen from another minute."""
+        """The meter as of another minute."""
         if minute == self.minute:
             return self
         return LaneMeter(minute, 0, self.dispatched if minute == self.minute + 1 else 0)
 
 
 class KeyRow(Struct, frozen=True):
-    """One key of a line over all levels: what was asked for it, what it has paid and what it runs."""
+    """A fairness key of a queue over all levels: its settings, its rate debt and its leases."""
 
     settings: KeySettings
     paid_until_ns: int = 0
@@ -93,7 +93,7 @@ class Tables:
     events: dict[tuple[RunId, int], RecordedEvent] = field(default_factory=dict)
     last_event: dict[RunId, int] = field(default_factory=dict)
     ends: dict[RunId, int] = field(default_factory=dict)
-    """Which event has closed a run."""
+    """The event that closed each run."""
     buffers: Index[RunId, int, NewEvent] = field(default_factory=Index)
 
     activities: dict[ActivityId, Activity] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Tables:
 
     children: Index[RunId, int, ChildRun] = field(default_factory=Index)
     """By the parent's run and step."""
-    letters: dict[str, OutboxMessage] = field(default_factory=dict)
+    outbox: dict[str, OutboxMessage] = field(default_factory=dict)
     updates: dict[str, Update] = field(default_factory=dict)
     updates_of: Index[RunId, int, str] = field(default_factory=Index)
     """By number."""
@@ -127,7 +127,7 @@ class Tables:
     tasks: dict[TaskId, Task] = field(default_factory=dict)
     tasks_live: Index[RunId, TaskId, None] = field(default_factory=Index)
     tasks_ready: Index[LaneId, int, TaskId] = field(default_factory=Index)
-    """By place in line."""
+    """By sequence number."""
     tasks_delayed: Index[QueueId, TaskId, int] = field(default_factory=Index)
     """When each becomes ready."""
     tasks_leased: Index[QueueId, TaskId, int] = field(default_factory=Index)
@@ -148,7 +148,7 @@ class Tables:
     """By version and place in the change."""
 
     retry_budgets: dict[QueueId, RetrySlot] = field(default_factory=dict)
-    """The next free place of each line that has a budget."""
+    """The next free slot of each queue that has a budget."""
 
     admission: dict[str, Admission] = field(default_factory=lambda: {IN_FORCE: Admission()})
     scopes: dict[int, ScopeState] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class Tables:
     settlement_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     journal: dict[int, tuple[int, str]] = field(default_factory=dict)
-    """When each line was told, and the line."""
+    """Time and text of each line."""
     journal_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     workers: dict[tuple[str, str], WorkerRecord] = field(default_factory=dict)
@@ -173,4 +173,4 @@ class Tables:
     search_attributes: Index[str, str, str] = field(default_factory=Index)
     """The type of each, by namespace and name."""
     remains: dict[RunId, int] = field(default_factory=dict)
-    """Runs that are gone and have rows left, with their last event."""
+    """Deleted runs that have rows left, with their last event."""

@@ -1,4 +1,4 @@
-"""One operation's view of the tables."""
+"""The transaction of one operation over the tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbered migrations: which there are, what they say, and what a database lacks."""
+"""Numbered migrations: loading them, and comparing them with what a database has applied."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Migration(Struct, frozen=True):
 
 
 def migrations(dialect: Dialect) -> Sequence[Migration]:
-    """All migrations of a dialect by number, without gaps."""
+    """All migrations of a dialect, in order, without gaps."""
     folder = files("penstock.stores.migrations").joinpath(dialect.value)
     found = []
     for entry in folder.iterdir():
@@ -37,7 +37,7 @@ def migrations(dialect: Dialect) -> Sequence[Migration]:
 
 
 def pending(known: Sequence[Migration], applied: Mapping[int, str]) -> Sequence[Migration]:
-    """What is still to be applied, or a refusal when the database is not one that this program can serve."""
+    """The migrations to apply; raises `StoreRefused` if the database is newer, or was migrated differently."""
     newest = known[-1].number
     beyond = [number for number in applied if number > newest]
     if beyond:
@@ -54,7 +54,7 @@ def pending(known: Sequence[Migration], applied: Mapping[int, str]) -> Sequence[
             raise StoreRefused(
                 Reason.STORE_DAMAGED,
                 f"Migration {migration.number:04d}_{migration.name} was applied with other content than this "
-                "program carries. Install the release that the database was made with.",
+                "program has. Install the release that the database was created with.",
             )
     return [migration for migration in known if migration.number not in applied]
 

@@ -1,13 +1,13 @@
-"""How operations talk to PostgreSQL: equal questions of several travel as one, and what its errors mean."""
+"""Sends the fetches of many operations in as few statements as possible, and distributes the rows."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import asyncpg
 
-from penstock.errors import Reason, Unavailable
 from penstock.stores.group_commit import QueuedOperation
 from penstock.stores.sql import statement_merger
 from penstock.stores.sql.catalogue import Statement
@@ -17,25 +17,8 @@ from penstock.stores.sql.statement_merger import HotBatches
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 CHANNEL = "penstock_wakeups"
 
-RETRYABLE = (
-    asyncpg.SerializationError,
-    asyncpg.DeadlockDetectedError,
-    asyncpg.LockNotAvailableError,
-)
-DISCONNECTED = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # what asyncpg says when the connection breaks in the middle of an exchange
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.TooManyConnectionsError,
-    OSError,
-)
-
-
 Waiting: TypeAlias = tuple[int, Coroutine[Any, Any, Any], tuple[Fetch, ...]]
-"""An operation that waits for answers: its place in the group, itself, and what it asked."""
+"""An operation that waits for rows: its place in the group, its coroutine, and its fetches."""
 
 
 def advance(
@@ -45,7 +28,7 @@ def advance(
     answers: Sequence[Rows] | None,
     waiting: list[Waiting],
 ) -> None:
-    """Let one operation go on to its next question, its result or its refusal."""
+    """Advance one operation to its next fetches, its result or its error."""
     try:
         fetches = coroutine.send(answers)
     except StopIteration as end:
@@ -63,132 +46,77 @@ def expect(fetches: Any) -> tuple[Fetch, ...]:
 
 
 FEW = 3
-"""Questions of so many operations at most travel with others: lists of rows take longer to read than rows do."""
+"""Fetches of at most this many operations are merged with others: arrays of rows are slower to decode than rows."""
 
 
 class QueryRunner(Protocol):
-    """Whoever puts questions to the database: inside a transaction, or without one."""
+    """Executes fetches, inside a transaction or without one."""
 
-    habits: HotBatches
+    hot_batches: HotBatches
 
-    async def fetch(self, sql: str, *values: Any, holds: bool = False) -> Rows: ...
+    async def fetch(self, sql: str, *values: Any, needs_transaction: bool = False) -> Rows: ...
 
 
-async def answer_all(asking: QueryRunner, fetches: Sequence[Fetch]) -> list[Rows]:
-    """Ask each distinct statement once, plain questions together, and hand each asker its own rows.
+async def answer_all(runner: QueryRunner, fetches: Sequence[Fetch]) -> list[Rows]:
+    """Execute each distinct statement once, plain reads merged into one; returns the rows of each fetch.
 
-    Statements that lock or change something go first, so that what is asked beside them is not older.
+    Statements that lock or change rows go first, so that what is read beside them is not older.
     """
     places: dict[Statement, list[int]] = {}
     for place, fetch in enumerate(fetches):
         places.setdefault(fetch.statement, []).append(place)
     answers: list[Rows] = [()] * len(fetches)
-    plain = _to_be_asked_together(asking, places)
-    for statement in sorted(places, key=lambda each: (not each.holds, each.rank)):
-        askers = places[statement]
-        if statement in plain:
-            continue
-        if statement.alone:
-            for place in askers:
-                answers[place] = await asking.fetch(
-                    statement.sql, *fetches[place].values, holds=statement.holds
-                )
-            continue
-        values = statement_merger.parameters_for(statement, [fetches[place].values for place in askers])
-        _share(answers, statement, askers, await asking.fetch(statement.sql, *values, holds=statement.holds))
-    if plain:
+    merged_reads = _mergeable_reads(runner, places)
+    for statement in sorted(places, key=lambda each: (not each.needs_transaction, each.rank)):
+        if statement not in merged_reads:
+            await _answer_one(runner, statement, fetches, places[statement], answers)
+    if merged_reads:
         values = statement_merger.values_of(
-            (each, [fetches[place].values for place in places[each]]) for each in plain
+            (each, [fetches[place].values for place in places[each]]) for each in merged_reads
         )
-        [found] = await asking.fetch(statement_merger.merge_queries(plain), *values)
-        for statement, rows in zip(plain, found, strict=True):
+        [found] = await runner.fetch(statement_merger.merge_queries(merged_reads), *values)
+        for statement, rows in zip(merged_reads, found, strict=True):
             _share(answers, statement, places[statement], rows)
     return answers
 
 
-def _to_be_asked_together(
-    asking: QueryRunner, places: Mapping[Statement, Sequence[int]]
-) -> tuple[Statement, ...]:
-    """Plain questions of few, if there are several and they come together often."""
+async def _answer_one(
+    runner: QueryRunner,
+    statement: Statement,
+    fetches: Sequence[Fetch],
+    places: Sequence[int],
+    answers: list[Rows],
+) -> None:
+    """Execute one statement for all fetches of it."""
+    rows = [fetches[place].values for place in places]
+    execute = partial(runner.fetch, statement.sql, needs_transaction=statement.needs_transaction)
+    if statement.unmerged:
+        for place, values in zip(places, rows, strict=True):
+            answers[place] = await execute(*values)
+    else:
+        _share(answers, statement, places, await execute(*statement_merger.parameters_for(statement, rows)))
+
+
+def _mergeable_reads(runner: QueryRunner, places: Mapping[Statement, Sequence[int]]) -> tuple[Statement, ...]:
+    """Plain reads of few operations, if there are several and the combination is hot."""
     if len(places) == 1:
         return ()
-    plain = [each for each in places if not (each.holds or each.alone) and len(places[each]) <= FEW]
-    together = tuple(sorted(plain, key=lambda each: each.rank))
-    return together if len(together) > 1 and asking.habits.is_hot(together) else ()
+    merged_reads = [
+        each for each in places if not (each.needs_transaction or each.unmerged) and len(places[each]) <= FEW
+    ]
+    together = tuple(sorted(merged_reads, key=lambda each: each.rank))
+    return together if len(together) > 1 and runner.hot_batches.is_hot(together) else ()
 
 
-def _share(answers: list[Rows], statement: Statement, askers: Sequence[int], rows: Rows) -> None:
-    """Give each asker its own rows."""
-    if not statement.answers:
+def _share(answers: list[Rows], statement: Statement, fetchers: Sequence[int], rows: Rows) -> None:
+    """Give each fetch its own rows."""
+    if not statement.returns_rows:
         return
-    if len(askers) == 1:
-        answers[askers[0]] = rows
+    if len(fetchers) == 1:
+        answers[fetchers[0]] = rows
         return
-    shares: list[list[Row]] = [[] for _ in askers]
+    shares: list[list[Row]] = [[] for _ in fetchers]
     for row in rows:
         shares[row[0] - 1].append(row)
-    for place, share in zip(askers, shares, strict=True):
+    for place, share in zip(fetchers, shares, strict=True):
         answers[place] = share
-
-
-_OUTAGES = frozenset({"08", "25", "28", "3D", "53", "55", "57", "58"})
-"""Classes of SQLSTATE that speak of the server's state, not of our statement: try later, on another connection."""
-
-
-def is_outage(error: asyncpg.PostgresError) -> bool:
-    return str(getattr(error, "sqlstate", None) or "")[:2] in _OUTAGES
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what led to it: asyncpg names the server's last message as the cause of a broken connection."""
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__
-
-
-def was_ended_idle(error: BaseException) -> bool:
-    """Whether the database ended the session while it waited for us: what was sent afterwards was never read."""
-    ended_idle = (asyncpg.IdleInTransactionSessionTimeoutError, asyncpg.IdleSessionTimeoutError)
-    return any(isinstance(each, ended_idle) for each in _causes(error))
-
-
-def is_timeout(error: BaseException) -> bool:
-    """Whether the database ended a statement or a transaction that took longer than it may."""
-    timeouts = (asyncpg.QueryCanceledError, asyncpg.TransactionTimeoutError)
-    return any(isinstance(each, timeouts) for each in _causes(error))
-
-
-def unavailable(error: BaseException) -> Unavailable:
-    if isinstance(error, asyncpg.DiskFullError):
-        return Unavailable(
-            Reason.STORAGE_FULL, "PostgreSQL's disk is full; nothing was changed.", outcome="none"
-        )
-    return Unavailable(
-        Reason.STORE_UNAVAILABLE,
-        f"PostgreSQL cannot be used now ({type(error).__name__}). Nothing was changed; try again shortly.",
-        outcome="none",
-        retryable=True,
-    )
-
-
-def refused(error: asyncpg.PostgresError) -> Unavailable:
-    """A connection that the database refuses for a reason that does not pass by itself."""
-    return Unavailable(
-        Reason.STORE_UNAVAILABLE,
-        f"PostgreSQL refused the connection: {error}. Check the user, password and database in DW_DATABASE_URL.",
-        outcome="none",
-    )
-
-
-def too_slow(error: BaseException) -> Unavailable:
-    """An operation that was given more time, and took longer still."""
-    refusal = Unavailable(
-        Reason.STORE_UNAVAILABLE,
-        "PostgreSQL took longer over this than DW_STATEMENT_TIMEOUT_MS allows. Nothing was changed; try again when it "
-        "has less to do, or raise the setting.",
-        outcome="none",
-        retryable=True,
-    )
-    refusal.__cause__ = error
-    return refusal

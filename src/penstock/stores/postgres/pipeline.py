@@ -1,20 +1,23 @@
-"""Connections on which BEGIN travels with the statement behind it, and COMMIT with the one before it.
+"""Pipelining for asyncpg: BEGIN is sent with the statement behind it, COMMIT with the one before it.
 
-A transaction needs two statements that say nothing but where it begins and ends, and asyncpg waits for the answer to
-each. PostgreSQL need not be waited for: it takes several statements in a row, up to the next `Sync`, and does not carry
-out those behind one that failed. So what asyncpg sends is handed on with a statement more in it, before or after its
-own. The answer to that one has no rows, and asyncpg passes over it.
+A transaction needs two statements that do nothing but delimit it, and asyncpg waits for the response to each.
+PostgreSQL's extended query protocol does not require that: the server executes all messages up to the next `Sync`, and
+skips those behind one that failed. asyncpg has no pipeline mode, so this module wraps its transport and adds the
+messages of one more prepared statement (`Bind`, `Execute`) to what asyncpg sends. The response to them has no rows, and
+asyncpg ignores it.
 
-A statement goes before whatever asyncpg sends first. One goes after nothing but a text that asyncpg has prepared, which
-it sends in one piece (`Bind`, `Execute`, `Sync`) under the name that it gave it the first time: before that it may ask
-questions of its own, about types.
+A statement can be put before anything that asyncpg sends first. It can be put after a statement only if asyncpg has
+prepared that one already, because then asyncpg sends it in one piece (`Bind`, `Execute`, `Sync`), under the name that
+it was given the first time; before that, asyncpg may query types in between.
 
-A statement that asyncpg prepares ends with `Sync`, where asyncpg sends `Flush`. After a `Flush` PostgreSQL waits for
+When asyncpg prepares a statement, it ends with `Flush`; here it ends with `Sync`. After a `Flush` PostgreSQL waits for
 the rest of an unfinished statement: the session counts as active, so that neither
-`idle_in_transaction_session_timeout` nor `statement_timeout` ends it, and a client that is frozen there holds its row
-locks for as long as it is frozen (seen: a cluster that stood still for 8 s). After a `Sync` it is idle in its
-transaction, and the timeout applies. asyncpg does not expect the `ReadyForQuery` that follows, so `_ReadyFilter` takes
-it out of what is received.
+`idle_in_transaction_session_timeout` nor `statement_timeout` ends it, and a client that is suspended at that point
+holds its row locks indefinitely (observed: a cluster without progress for 8 s). After a `Sync` the session is idle in
+transaction, and the timeout applies. asyncpg does not expect the `ReadyForQuery` that follows, so `_ReadyFilter`
+removes it from what is received.
+
+`tests/stores/postgres/test_asyncpg_internals.py` pins what this relies on beyond the documented API of asyncpg.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ else:
 
 BIND, PARSE = b"BP"
 NAME_AT = 6
-"""In `Bind`, behind its kind, its length and the name of a portal, which is empty."""
+"""Offset of the statement name in `Bind`: behind the type, the length and the empty name of the portal."""
 NAME_MAX = 64
 NAMES_MAX = 1024
 SYNC = b"S" + struct.pack("!i", 4)
@@ -45,7 +48,7 @@ HEADER = struct.Struct("!Bi")
 
 
 class PipelinedTransport:
-    """A transport that can be told to carry a statement before or after another one."""
+    """A transport that can add a prepared statement before or after the one that is sent."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -53,7 +56,7 @@ class PipelinedTransport:
         self._after = b""
         self._carrier = b""
         self.bound = b""
-        """The name of the prepared statement that was sent last where something was to be carried."""
+        """The name of the prepared statement that was sent last inside `piggyback`."""
         self.writes = 0
         """How often something was sent inside `piggyback`."""
         self.write: Callable[[memoryview], None] = self._write
@@ -65,7 +68,7 @@ class PipelinedTransport:
         self._transport.write(self._synced(data) if data[0] == PARSE else data)
 
     def _synced(self, data: memoryview) -> bytes | memoryview:
-        """What prepares a statement, with `Sync` at its end."""
+        """A message that prepares a statement, with `Sync` in place of `Flush`."""
         if data[-len(FLUSH) :] != FLUSH:
             return data
         _ReadyFilter.on(self._transport)
@@ -85,9 +88,9 @@ class PipelinedTransport:
         self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     @contextlib.contextmanager
-    def piggyback(self, before: bytes, after: bytes, bearer: bytes) -> Iterator[None]:
-        """What is sent first in the block has a statement before it, the bearer one after it."""
-        self._before, self._after, self._carrier = before, after, bearer
+    def piggyback(self, before: bytes, after: bytes, carrier: bytes) -> Iterator[None]:
+        """Inside the block, add `before` to the first message, and `after` to the statement named `carrier`."""
+        self._before, self._after, self._carrier = before, after, carrier
         self.write = self._write_piggybacked
         try:
             yield
@@ -97,7 +100,7 @@ class PipelinedTransport:
 
 
 class _ReadyFilter(asyncio.Protocol):
-    """Receives in the place of asyncpg until it has taken out one `ReadyForQuery`, then steps aside.
+    """Receives in place of asyncpg until it has removed one `ReadyForQuery`, then restores the protocol of asyncpg.
 
     Nothing else is outstanding when a statement is prepared. If preparing fails, asyncpg sends a `Sync` of its own and
     waits for the `ReadyForQuery` of that one, which is the second.
@@ -121,14 +124,14 @@ class _ReadyFilter(asyncio.Protocol):
             if end > len(self._unread):
                 break
             if kind == READY:
-                self._step_aside(self._unread[:at] + self._unread[end:])
+                self._restore(self._unread[:at] + self._unread[end:])
                 return
             at = end
         whole, self._unread = self._unread[:at], self._unread[at:]
         if whole:
             self._protocol.data_received(whole)
 
-    def _step_aside(self, rest: bytes) -> None:
+    def _restore(self, rest: bytes) -> None:
         self._transport.set_protocol(self._protocol)
         if rest:
             self._protocol.data_received(rest)
@@ -147,37 +150,37 @@ class _ReadyFilter(asyncio.Protocol):
 
 
 class PipelinedConnection(_Connection):
-    """Made by asyncpg, with a transport that `PipelinedLoop` gave it."""
+    """A connection of asyncpg over a `PipelinedTransport`."""
 
     def __init__(self, protocol: Any, transport: Any, *others: Any) -> None:
         super().__init__(protocol, transport, *others)
-        self._wire: PipelinedTransport = transport
+        self._pipelined_transport: PipelinedTransport = transport
         self._names: dict[str, bytes] = {}
         self.prepared: list[object] = []
-        """Prepared statements that others carry; they are closed when nobody knows of them."""
+        """The piggybacked statements; asyncpg closes a prepared statement when it is garbage collected."""
 
     @property
     def writes(self) -> int:
-        """How often something was sent by `fetch_after` and `execute_between`."""
-        return self._wire.writes
+        """How many messages `fetch_after` and `execute_between` have sent."""
+        return self._pipelined_transport.writes
 
     async def fetch_after(self, before: bytes, sql: str, *values: Any) -> list[asyncpg.Record]:
-        """Ask, with a statement before the question."""
-        with self._wire.piggyback(before, b"", b""):
+        """Fetch, with a piggybacked statement before it."""
+        with self._pipelined_transport.piggyback(before, b"", b""):
             return await self.fetch(sql, *values)
 
     async def execute_between(self, before: bytes, sql: str, values: Sequence[Any], after: bytes) -> str:
-        """Carry out a text with a statement before it, and one after it if the text is known; tells what came last."""
-        with self._wire.piggyback(before, after, self._names.get(sql, b"-")):
-            told = await self.execute(sql, *values)
+        """Execute with one statement before it, and one after it if it is prepared; returns the last status."""
+        with self._pipelined_transport.piggyback(before, after, self._names.get(sql, b"-")):
+            status = await self.execute(sql, *values)
         if len(self._names) > NAMES_MAX:
             self._names.clear()
-        self._names[sql] = self._wire.bound
-        return told
+        self._names[sql] = self._pipelined_transport.bound
+        return status
 
 
 class PipelinedLoop:
-    """The running loop, but what connects through it gets a `PipelinedTransport`."""
+    """The running event loop, whose connections get a `PipelinedTransport`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -186,41 +189,41 @@ class PipelinedLoop:
         return getattr(self._loop, name)
 
     async def create_connection(self, factory: Callable[[], Any], *given: Any, **options: Any) -> Any:
-        return await self._wired(self._loop.create_connection, factory, *given, **options)
+        return await self._pipelined(self._loop.create_connection, factory, *given, **options)
 
     async def create_unix_connection(self, factory: Callable[[], Any], *given: Any, **options: Any) -> Any:
-        return await self._wired(self._loop.create_unix_connection, factory, *given, **options)
+        return await self._pipelined(self._loop.create_unix_connection, factory, *given, **options)
 
     async def start_tls(self, transport: Any, *given: Any, **options: Any) -> Any:
         upgraded = await self._loop.start_tls(transport._transport, *given, **options)
         return None if upgraded is None else PipelinedTransport(upgraded)
 
     @staticmethod
-    async def _wired(connect: Any, factory: Callable[[], Any], *given: Any, **options: Any) -> Any:
-        _, opening = await connect(lambda: _Handshake(factory()), *given, **options)
-        return opening.wire, opening.protocol
+    async def _pipelined(connect: Any, factory: Callable[[], Any], *given: Any, **options: Any) -> Any:
+        _, handshake = await connect(lambda: _Handshake(factory()), *given, **options)
+        return handshake.transport, handshake.protocol
 
 
 class _Handshake(asyncio.Protocol):
-    """Stands at the beginning of a connection, and steps aside once both ends know each other."""
+    """The protocol of a connection until its transport is wrapped."""
 
     def __init__(self, protocol: Any) -> None:
         self.protocol = protocol
-        self.wire: PipelinedTransport | None = None
+        self.transport: PipelinedTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         _keep_alive(transport.get_extra_info("socket"))
-        self.wire = PipelinedTransport(cast("asyncio.Transport", transport))
-        self.wire.set_protocol(self.protocol)
-        self.protocol.connection_made(self.wire)
+        self.transport = PipelinedTransport(cast("asyncio.Transport", transport))
+        self.transport.set_protocol(self.protocol)
+        self.protocol.connection_made(self.transport)
 
 
 KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
-"""Seconds of silence before a peer is probed, seconds between probes, and probes without an answer until it is gone."""
+"""Idle seconds before the first probe, seconds between probes, and unanswered probes until the peer is gone."""
 
 
 def _keep_alive(bound: socket.socket | None) -> None:
-    """Have the kernel find out that the database is gone while nothing is sent; systems differ in what they offer."""
+    """Enable TCP keepalives, as far as the system offers them, so that the kernel detects a dead database."""
     if bound is None or bound.family not in (socket.AF_INET, socket.AF_INET6):
         return
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -230,7 +233,7 @@ def _keep_alive(bound: socket.socket | None) -> None:
 
 
 def bind_and_execute(name: str) -> bytes:
-    """What has a prepared statement carried out that takes nothing: `Bind` and `Execute`, without `Sync`."""
+    """The messages that execute a prepared statement without parameters: `Bind` and `Execute`, without `Sync`."""
     bind = b"\0" + name.encode() + b"\0" + struct.pack("!hhh", 0, 0, 0)
     execute = b"\0" + struct.pack("!i", 0)
     return _message(b"B", bind) + _message(b"E", execute)
@@ -241,13 +244,13 @@ def _message(kind: bytes, body: bytes) -> bytes:
 
 
 async def connect(url: str, **options: Any) -> PipelinedConnection:
-    connection = await asyncpg.connect(url, **_wired(), **options)
+    connection = await asyncpg.connect(url, **_pipelined(), **options)
     return cast("PipelinedConnection", connection)
 
 
 async def create_pool(url: str, **options: Any) -> asyncpg.Pool[asyncpg.Record]:
-    return await asyncpg.create_pool(url, **_wired(), **options)
+    return await asyncpg.create_pool(url, **_pipelined(), **options)
 
 
-def _wired() -> dict[str, Any]:
+def _pipelined() -> dict[str, Any]:
     return {"loop": PipelinedLoop(), "connection_class": PipelinedConnection}

@@ -1,4 +1,9 @@
-"""Reads on PostgreSQL: those that come together see one moment together, and ask together."""
+"""Reads on PostgreSQL, grouped: reads that arrive together share a connection, a snapshot and their statements.
+
+Reads that need a single statement are consistent without a transaction, and are answered first. Which reads need more
+is learned per code object: a read that turns out to fetch again is restarted in a repeatable-read snapshot together
+with the others of its kind, and is expected there the next time.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +17,9 @@ import asyncpg
 from penstock.errors import Unavailable
 from penstock.ports.store import Operation, Tx
 from penstock.stores.group_commit import QueuedOperation, ReadOnlySession
-from penstock.stores.postgres.batched_queries import (
-    DISCONNECTED,
-    QueryRunner,
-    Waiting,
-    advance,
-    answer_all,
-    is_outage,
-    unavailable,
-)
+from penstock.stores.postgres.batched_queries import QueryRunner, Waiting, advance, answer_all
 from penstock.stores.postgres.database_clock import DatabaseClock
+from penstock.stores.postgres.errors import DISCONNECTED, is_outage, unavailable
 from penstock.stores.postgres.pipeline import PipelinedConnection
 from penstock.stores.postgres.transactions import SingleStatementRead, SnapshotRead
 from penstock.stores.sql.catalogue import Statement
@@ -32,68 +30,68 @@ from penstock.stores.sql.transaction import SqlTx
 
 GROUP_MAX = 64
 GROUPS_AT_ONCE = 2
-"""Short reads use so many connections at most; the others of the pool are for long ones, which use no more."""
+"""Most connections for groups of short reads; the others of the pool are for long ones."""
 WAITING_MAX = 20_000
 ACQUIRE_S_MAX = 10
 TOO_SLOW = (asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)
 SLOW_MAX = 2
-"""After so many reads that were too slow each on its own no other one of their group is tried again."""
+"""After this many reads of a group were too slow on their own, the rest of it fails without a retry."""
 
 
 class Readers:
-    """Takes short reads in groups, as many as wait when a connection is free, and long ones each on its own."""
+    """Runs short reads in groups, as many as wait when a connection is free, and long ones one by one."""
 
     def __init__(
         self,
         pool: asyncpg.Pool[asyncpg.Record],
         statements: Mapping[str, Statement],
-        known: ImmutableCache,
-        moments: DatabaseClock,
+        immutable: ImmutableCache,
+        clock: DatabaseClock,
     ) -> None:
         self._pool = pool
         self._statements = statements
-        self._known = known
-        self._moments = moments
+        self._immutable = immutable
+        self._clock = clock
         self._jobs: deque[QueuedOperation] = deque()
         self._groups: set[asyncio.Task[None]] = set()
-        self._looking = 0
-        """How many groups look for reads that wait; one that has found none is not counted, though it has not gone."""
-        self._curious: set[object] = set()
-        """Reads that have asked a second question."""
-        self._habits = HotBatches()
-        self._room = asyncio.Semaphore(max(1, pool.get_max_size() - GROUPS_AT_ONCE))
+        self._active_groups = 0
+        """How many groups will still look for waiting reads; one that found none is not counted."""
+        self._multi_statement: set[object] = set()
+        """The code of reads that needed more than one statement."""
+        self._hot_batches = HotBatches()
+        self._long_slots = asyncio.Semaphore(max(1, pool.get_max_size() - GROUPS_AT_ONCE))
 
     async def read(self, operation: Operation[Any], *, long: bool) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         job = QueuedOperation(cast("Callable[[Tx], Coroutine[Any, Any, Any]]", operation), "", future)
         if long:
-            await self._settle_alone(job)
+            await self._run_long(job)
             return await future
         if len(self._jobs) >= WAITING_MAX:
             raise unavailable(TimeoutError())
         self._jobs.append(job)
-        if self._looking < GROUPS_AT_ONCE:
-            self._looking += 1
+        if self._active_groups < GROUPS_AT_ONCE:
+            self._active_groups += 1
             group = asyncio.create_task(self._serve(), name="penstock-reads")
             self._groups.add(group)
             group.add_done_callback(self._groups.discard)
         return await future
 
     async def close(self) -> None:
-        """Answer what was handed in, if that does not take long."""
+        """Answer what was submitted, unless that takes too long."""
         if self._groups:
             await asyncio.wait(self._groups, timeout=ACQUIRE_S_MAX)
 
-    async def _settle_alone(self, job: QueuedOperation) -> None:
+    async def _run_long(self, job: QueuedOperation) -> None:
         try:
             async with asyncio.timeout(ACQUIRE_S_MAX):
-                await self._room.acquire()
+                await self._long_slots.acquire()
         except TimeoutError as error:
             raise unavailable(error) from error
         try:
             await self._settle([job])
         finally:
-            self._room.release()
+            self._long_slots.release()
 
     async def _serve(self) -> None:
         try:
@@ -103,13 +101,13 @@ class Readers:
                 if wanted:
                     await self._settle(wanted)
         finally:
-            self._looking -= 1
+            self._active_groups -= 1
 
     async def _settle(self, jobs: list[QueuedOperation]) -> None:
-        """Answer every caller; what a merged question failed on is asked again, each caller on its own."""
+        """Answer every caller; if a merged statement fails, its reads are retried one by one."""
         try:
             async with self._pool.acquire(timeout=ACQUIRE_S_MAX) as connection:
-                await self._look(cast("PipelinedConnection", connection), jobs)
+                await self._run_group(cast("PipelinedConnection", connection), jobs)
         except Exception as error:
             await self._failed([job for job in jobs if not job.future.done()], error)
 
@@ -118,17 +116,17 @@ class Readers:
             isinstance(error, asyncpg.PostgresError) and is_outage(error)
         )
         if len(jobs) > 1 and (not outage or isinstance(error, TOO_SLOW)):
-            await self._each_alone(jobs, error)
+            await self._retry_one_by_one(jobs, error)
             return
-        if isinstance(error, TimeoutError):  # a database that is silent is not asked again while callers wait
+        if isinstance(error, TimeoutError):  # the database does not answer, and the callers have waited
             jobs += self._jobs
             self._jobs.clear()
         for job in jobs:
             job.error = unavailable(error) if outage else error
             job.answer()
 
-    async def _each_alone(self, jobs: list[QueuedOperation], error: Exception) -> None:
-        """Only the read that is too slow, or wrong, fails; where several are too slow it is the database."""
+    async def _retry_one_by_one(self, jobs: list[QueuedOperation], error: Exception) -> None:
+        """Retry one by one, so that only the read at fault fails; if several are too slow, the database is."""
         slow = 0
         for job in jobs:
             if job.future.done():
@@ -140,61 +138,67 @@ class Readers:
                 job.error = unavailable(error)
                 job.answer()
 
-    async def _look(self, connection: PipelinedConnection, jobs: list[QueuedOperation]) -> None:
-        """Whoever asks one question goes first: its answer is of one moment. The others see one moment together.
+    async def _run_group(self, connection: PipelinedConnection, jobs: list[QueuedOperation]) -> None:
+        """Run single-statement reads first, then the others in one snapshot.
 
-        Who has read all is answered at once, before the others and before the end of the transaction.
+        A read that has ended is answered at once, before the others and before the end of the transaction.
         """
         try:
-            now_ms = await self._moments.now_ms(connection)
-            curious = [job for job in jobs if _code(job) in self._curious]
-            others = [job for job in jobs if _code(job) not in self._curious]
-            curious += await self._glance(connection, others, now_ms)
-            if curious:
-                snapshot = SnapshotRead(connection, self._habits)
-                await self._operate(snapshot, curious, now_ms)
+            now_ms = await self._clock.now_ms(connection)
+            multi_statement = [job for job in jobs if _kind_of(job) in self._multi_statement]
+            others = [job for job in jobs if _kind_of(job) not in self._multi_statement]
+            multi_statement += await self._run_single_statement_reads(connection, others, now_ms)
+            if multi_statement:
+                snapshot = SnapshotRead(connection, self._hot_batches)
+                await self._run_in_snapshot(snapshot, multi_statement, now_ms)
                 await snapshot.end()
         except BaseException:
-            connection.terminate()  # it is silent or in the middle of something: it does not go back to the pool
+            connection.terminate()  # its state is unknown: it must not go back to the pool
             raise
 
-    async def _glance(
+    async def _run_single_statement_reads(
         self, connection: PipelinedConnection, jobs: list[QueuedOperation], now_ms: int
     ) -> list[QueuedOperation]:
-        """Answer those who ask one question; the others are remembered, and begin anew."""
-        waiting = self._begun(jobs, now_ms)
-        going = [each for each in waiting if _is_one_question(each[2])]
-        curious = [each for each in waiting if not _is_one_question(each[2])]
-        curious += await self._answered(SingleStatementRead(connection, self._habits), jobs, going)
-        for index, coroutine, _ in curious:
+        """Answer reads of a single statement; returns the others, which start again."""
+        waiting = self._start(jobs, now_ms)
+        going = [each for each in waiting if _is_single_statement(each[2])]
+        multi_statement = [each for each in waiting if not _is_single_statement(each[2])]
+        multi_statement += await self._advance_all(
+            SingleStatementRead(connection, self._hot_batches), jobs, going
+        )
+        for index, coroutine, _ in multi_statement:
             coroutine.close()
-            self._curious.add(_code(jobs[index]))
-        return [jobs[index] for index, _, _ in curious]
+            self._multi_statement.add(_kind_of(jobs[index]))
+        return [jobs[index] for index, _, _ in multi_statement]
 
-    async def _operate(self, snapshot: SnapshotRead, jobs: list[QueuedOperation], now_ms: int) -> None:
-        """Answer those who ask more; who did not is taken for one who asks one question the next time."""
-        first = self._begun(jobs, now_ms)
-        waiting = await self._answered(snapshot, jobs, first)
-        self._curious -= {_code(jobs[index]) for index, _, fetches in first if _is_one_question(fetches)}
-        self._curious |= {_code(jobs[index]) for index, _, _ in waiting}
+    async def _run_in_snapshot(
+        self, snapshot: SnapshotRead, jobs: list[QueuedOperation], now_ms: int
+    ) -> None:
+        """Answer reads of several statements; those that needed only one are expected to do so the next time."""
+        first = self._start(jobs, now_ms)
+        waiting = await self._advance_all(snapshot, jobs, first)
+        self._multi_statement -= {
+            _kind_of(jobs[index]) for index, _, fetches in first if _is_single_statement(fetches)
+        }
+        self._multi_statement |= {_kind_of(jobs[index]) for index, _, _ in waiting}
         while waiting:
-            waiting = await self._answered(snapshot, jobs, waiting)
+            waiting = await self._advance_all(snapshot, jobs, waiting)
 
-    def _begun(self, jobs: list[QueuedOperation], now_ms: int) -> list[Waiting]:
-        """What each of them asks first."""
+    def _start(self, jobs: list[QueuedOperation], now_ms: int) -> list[Waiting]:
+        """Start each read, up to its first fetches."""
         waiting: list[Waiting] = []
         for index, job in enumerate(jobs):
             job.begin_again()
             session = ReadOnlySession(self._statements, now_ms)
-            self._advance(jobs, index, job.operation(SqlTx(session, self._known)), None, waiting)
+            self._advance(jobs, index, job.operation(SqlTx(session, self._immutable)), None, waiting)
         return waiting
 
-    async def _answered(
-        self, asking: QueryRunner, jobs: list[QueuedOperation], going: list[Waiting]
+    async def _advance_all(
+        self, runner: QueryRunner, jobs: list[QueuedOperation], going: list[Waiting]
     ) -> list[Waiting]:
-        """What those who were answered ask next."""
+        """Execute the fetches of some reads; returns those that fetch again."""
         try:
-            rows = await answer_all(asking, [fetch for _, _, fetches in going for fetch in fetches])
+            rows = await answer_all(runner, [fetch for _, _, fetches in going for fetch in fetches])
         except BaseException:
             for _, coroutine, _ in going:
                 coroutine.close()
@@ -220,15 +224,15 @@ class Readers:
             jobs[index].answer()
 
 
-def _code(job: QueuedOperation) -> object:
-    """What tells kinds of reads from each other: those that are written once ask alike."""
+def _kind_of(job: QueuedOperation) -> object:
+    """Identifies the kind of a read: reads of the same code fetch alike."""
     return getattr(job.operation, "__code__", type(job.operation))
 
 
-def _is_one_question(fetches: Sequence[Fetch]) -> bool:
-    """Whether they travel as one statement, which only reads."""
+def _is_single_statement(fetches: Sequence[Fetch]) -> bool:
+    """Whether the fetches are sent as one statement that changes nothing."""
     statement = fetches[0].statement
     alike = len(fetches) == 1 or (
-        not statement.alone and all(fetch.statement is statement for fetch in fetches)
+        not statement.unmerged and all(fetch.statement is statement for fetch in fetches)
     )
-    return alike and not statement.acts
+    return alike and not statement.changes_rows

@@ -1,8 +1,8 @@
-"""A transaction on PostgreSQL, in as few journeys as can be: it begins late and is committed with its last write.
+"""Transactions on PostgreSQL in as few round trips as possible: begun late, committed with the last write.
 
-Statements of a transaction see each its own moment, so until something is locked or changed nothing parts questions
-that are asked inside one from others. It begins with the first statement that locks or changes; one that does neither
-needs no end; and a single write is a transaction by itself.
+At READ COMMITTED every statement has its own snapshot, so until something is locked or changed a transaction makes no
+difference. BEGIN is sent with the first statement that locks or changes rows, COMMIT with the last one (`pipeline`). A
+transaction that only read needs neither, and a single write is a transaction by itself.
 """
 
 from __future__ import annotations
@@ -17,69 +17,69 @@ from penstock.stores.sql.catalogue import Statement
 from penstock.stores.sql.session import Rows
 
 OutgoingStatement = tuple[str, Sequence[Any]]
-"""A text, and what it takes."""
+"""A statement and its parameters."""
 NOTIFY = "SELECT pg_notify($1, $2)"
 BEGIN, COMMIT = "BEGIN", "COMMIT"
 BEGIN_SNAPSHOT, END = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "END"
-_NAMES = {BEGIN: "penstock_begin", COMMIT: "penstock_commit", BEGIN_SNAPSHOT: "penstock_look"}
-PIGGYBACKED = {sql: bind_and_execute(name) for sql, name in _NAMES.items()}
-"""What each of them is on the wire, where another statement carries it."""
+_STATEMENT_NAMES = {BEGIN: "penstock_begin", COMMIT: "penstock_commit", BEGIN_SNAPSHOT: "penstock_look"}
+PIGGYBACKED = {sql: bind_and_execute(name) for sql, name in _STATEMENT_NAMES.items()}
+"""The wire messages of each, for sending together with another statement."""
 
 
 async def prepare_piggybacked(connection: PipelinedConnection) -> None:
-    """Prepare what is carried by other statements; it stays as long as the connection knows of it."""
-    connection.prepared = [await connection.prepare(sql, name=name) for sql, name in _NAMES.items()]
+    """Prepare the piggybacked statements; they stay prepared as long as the connection refers to them."""
+    connection.prepared = [await connection.prepare(sql, name=name) for sql, name in _STATEMENT_NAMES.items()]
 
 
 class PipelinedTransaction:
-    """Of one group of operations."""
+    """The transaction of one group of operations."""
 
-    def __init__(self, connection: PipelinedConnection, habits: statement_merger.HotBatches) -> None:
+    def __init__(self, connection: PipelinedConnection, hot_batches: statement_merger.HotBatches) -> None:
         self._connection = connection
-        self.habits = habits
+        self.hot_batches = hot_batches
         self.begun = False
         self._writes_before_commit: int | None = None
 
     @property
     def commit_was_sent(self) -> bool:
-        """Whether the database may have been asked to commit: nobody can say what became of it without its answer."""
+        """Whether COMMIT may have reached the database: its outcome is unknown until it is confirmed."""
         before = self._writes_before_commit
         return before is not None and self._connection.writes > before
 
-    async def fetch(self, sql: str, *values: Any, holds: bool = False) -> Rows:
-        if self.begun or not holds:
+    async def fetch(self, sql: str, *values: Any, needs_transaction: bool = False) -> Rows:
+        if self.begun or not needs_transaction:
             return cast("Rows", await self._connection.fetch(sql, *values))
         self.begun = True
         return cast("Rows", await self._connection.fetch_after(PIGGYBACKED[BEGIN], sql, *values))
 
     async def write(self, sending: OutgoingStatement) -> None:
-        """Carry out what is not the last write."""
+        """Execute a write that is not the last one."""
         sql, values = sending
         before = b"" if self.begun else PIGGYBACKED[BEGIN]
         self.begun = True
         await self._connection.execute_between(before, sql, values, b"")
 
     async def commit(self, last: OutgoingStatement | None) -> None:
-        """Carry out the last write, if there is one, and commit all."""
-        told = ""
+        """Execute the last write, if there is one, and commit."""
+        status = ""
         self._writes_before_commit = self._connection.writes
         if last is not None:
             sql, values = last
             after = PIGGYBACKED[COMMIT] if self.begun else b""
-            told = await self._connection.execute_between(b"", sql, values, after)
-        if self.begun and told != COMMIT:
+            status = await self._connection.execute_between(b"", sql, values, after)
+        if self.begun and status != COMMIT:
             await self._connection.execute_between(b"", COMMIT, (), b"")
 
 
 class SnapshotRead:
-    """Of one group of reads: all questions see one moment."""
+    """A group of reads in one repeatable-read snapshot."""
 
-    def __init__(self, connection: PipelinedConnection, habits: statement_merger.HotBatches) -> None:
+    def __init__(self, connection: PipelinedConnection, hot_batches: statement_merger.HotBatches) -> None:
         self._connection = connection
-        self.habits = habits
+        self.hot_batches = hot_batches
         self._begun = False
 
-    async def fetch(self, sql: str, *values: Any, holds: bool = False) -> Rows:
+    async def fetch(self, sql: str, *values: Any, needs_transaction: bool = False) -> Rows:
         if self._begun:
             return cast("Rows", await self._connection.fetch(sql, *values))
         self._begun = True
@@ -91,48 +91,50 @@ class SnapshotRead:
 
 
 class SingleStatementRead:
-    """Of reads of which each asks one question: its answer is of one moment by itself."""
+    """Reads of a single statement each, which is a snapshot by itself: no transaction is needed."""
 
-    def __init__(self, connection: PipelinedConnection, habits: statement_merger.HotBatches) -> None:
+    def __init__(self, connection: PipelinedConnection, hot_batches: statement_merger.HotBatches) -> None:
         self._connection = connection
-        self.habits = habits
+        self.hot_batches = hot_batches
 
-    async def fetch(self, sql: str, *values: Any, holds: bool = False) -> Rows:
+    async def fetch(self, sql: str, *values: Any, needs_transaction: bool = False) -> Rows:
         return cast("Rows", await self._connection.fetch(sql, *values))
 
 
 def outgoing_statements(
-    writes: statement_merger.Writes, notes: Sequence[str], habits: statement_merger.HotBatches
+    writes: statement_merger.Writes, notifications: Sequence[str], hot_batches: statement_merger.HotBatches
 ) -> list[OutgoingStatement]:
-    """All writes of a transaction, as many in one text as is usual, and at the end what tells the other servers."""
+    """All writes of a transaction, merged where the batch is hot, and at the end the notifications of other servers."""
     batches = list(statement_merger.batches(writes))
-    sent = [each for batch in (batches[:-1] if notes else batches) for each in _batch(batch, habits)]
-    if not notes:
+    sent = [
+        each for batch in (batches[:-1] if notifications else batches) for each in _batch(batch, hot_batches)
+    ]
+    if not notifications:
         return sent
-    first, *others = notes
+    first, *others = notifications
     last = batches[-1] if batches else []
     statements = _statements(last)
-    if last and statement_merger.are_mergeable(statements) and habits.is_hot(statements):
+    if last and statement_merger.are_mergeable(statements) and hot_batches.is_hot(statements):
         sent.append(
             (statement_merger.merged(statements, NOTIFY), (*statement_merger.values_of(last), CHANNEL, first))
         )
     else:
-        sent += [*_apart(last), (NOTIFY, (CHANNEL, first))]
-    return sent + [(NOTIFY, (CHANNEL, note)) for note in others]
+        sent += [*_separately(last), (NOTIFY, (CHANNEL, first))]
+    return sent + [(NOTIFY, (CHANNEL, notification)) for notification in others]
 
 
 def _batch(
-    batch: statement_merger.Writes, habits: statement_merger.HotBatches
+    batch: statement_merger.Writes, hot_batches: statement_merger.HotBatches
 ) -> Iterator[OutgoingStatement]:
-    if len(batch) > 1 and habits.is_hot(_statements(batch)):
+    if len(batch) > 1 and hot_batches.is_hot(_statements(batch)):
         yield statement_merger.merged(_statements(batch)), statement_merger.values_of(batch)
     else:
-        yield from _apart(batch)
+        yield from _separately(batch)
 
 
-def _apart(batch: statement_merger.Writes) -> Iterator[OutgoingStatement]:
+def _separately(batch: statement_merger.Writes) -> Iterator[OutgoingStatement]:
     for statement, rows in batch:
-        if statement.alone:
+        if statement.unmerged:
             yield from ((statement.sql, row) for row in rows)
         else:
             yield statement.sql, statement_merger.parameters_for(statement, rows)

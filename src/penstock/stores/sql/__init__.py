@@ -1,1 +1,1 @@
-"""One SQL store for both databases: a module per noun, beside its statements."""
+"""The tables in SQL, for both databases: a module per table or subject, beside its statements."""

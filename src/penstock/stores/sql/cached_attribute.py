@@ -1,4 +1,4 @@
-"""Attributes that are made when they are first asked for, by one thread."""
+"""Attributes that are created on first access."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Owner = TypeVar("Owner")
 
 
 class cached_attribute(Generic[Owner, T]):  # noqa: N801 - it is used as a decorator
-    """A method whose result stays as an attribute; `functools.cached_property` without its lock."""
+    """`functools.cached_property` without the lock that it has in Python 3.11."""
 
     def __init__(self, make: Callable[[Owner], T]) -> None:
         self._make = make
@@ -30,12 +30,12 @@ class cached_attribute(Generic[Owner, T]):  # noqa: N801 - it is used as a decor
         return made
 
 
-class _OfSession(Protocol):
+class _HasSession(Protocol):
     session: Session
 
 
 class per_session(Generic[T]):  # noqa: N801 - it is used as `cached_attribute` is
-    """The same for what is made of the owner's session alone."""
+    """A cached attribute that is created from the owner's session."""
 
     def __init__(self, kind: Callable[[Session], T]) -> None:
         self._kind = kind
@@ -43,6 +43,6 @@ class per_session(Generic[T]):  # noqa: N801 - it is used as `cached_attribute` 
     def __set_name__(self, owner: type[Any], name: str) -> None:
         self._name = name
 
-    def __get__(self, owner: _OfSession, kind: type[Any]) -> T:
+    def __get__(self, owner: _HasSession, kind: type[Any]) -> T:
         made = owner.__dict__[self._name] = self._kind(owner.session)
         return made

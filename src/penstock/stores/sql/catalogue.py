@@ -1,26 +1,36 @@
-"""Named statements, read from the `.sql` files beside the nouns, in the words of one dialect.
+"""Named SQL statements, loaded from the .sql files and rendered for one dialect.
 
-A statement is written once, over a *set of rows* called `q`:
+A statement is written once for both databases, over a *set of rows* called `q`:
 
     -- name: renew_lease
     -- takes: token text, expires_at_ms bigint
     UPDATE tasks SET lease_expires_at_ms = q.expires_at_ms FROM {rows} WHERE tasks.lease_token = q.token
 
-`{rows}` becomes one row of parameters on SQLite, and `unnest` of arrays on PostgreSQL, so that there many equal
-statements of many operations travel as one: an array for each column, or one of rows where there are many columns.
-`q.n` numbers the rows; a statement that answers selects it first.
-`{columns}` and `{q.columns}` list what it takes. `{lock t}` becomes `FOR UPDATE OF t` where rows are locked.
-`{task}` lists the columns that a file names under `-- columns: task`, of the table that is called `t` there.
-`{each :names}` gives a JSON list as rows of `each_.value`.
-`{rows locking lanes}` is `{rows}` after the lanes that they name were locked in one order.
-`{stride q.weight_milli}` is what a dispatch costs a weight, and `{levels}` lists all levels.
-`{some_words}` repeats what a file says under `-- words: some_words`; words may repeat others that came before.
-`{index name}` after a table names the index to use where the planner must be told (SQLite, which would rather
-walk a primary key than a small partial index).
-A statement marked `-- alone` is never merged: it names its parameters (`:run_id`) and may use them in a LIMIT.
-A statement marked `-- tally` takes a number last that operations do not give: how many equal rows there are.
-A statement marked `-- looks` must see what others committed while the writes before it waited: it begins anew.
-A file `noun.postgres.sql` or `noun.sqlite.sql` overrides by name where a dialect must differ.
+On PostgreSQL `{rows}` becomes `unnest` of array parameters, so that equal statements of many operations are sent as
+one: an array per column, or one array of composite rows where there are `WIDE` columns or more. On SQLite it becomes
+a single row of parameters. `q.n` numbers the rows; a statement that returns rows selects it first.
+
+Macros:
+
+| Macro | Becomes |
+|---|---|
+| `{columns}`, `{q.columns}` | what the statement takes, as a list |
+| `{task}` | the columns listed under `-- columns: task`, of the table aliased `t` |
+| `{some_name}` | the text under `-- fragment: some_name`; it may use fragments defined before it |
+| `{lock t}` | `FOR UPDATE OF t` on PostgreSQL |
+| `{rows locking lanes}` | `{rows}` after the lanes that they name were locked in key order |
+| `{each :names}` | the elements of a JSON list, as rows of `each_.value` |
+| `{index name}` | `INDEXED BY name` on SQLite, which prefers a primary key to a small partial index |
+| `{stride q.weight_milli}` | the stride of a weight (see `core.scheduling.fairness`) |
+| `{levels}` | all priority levels |
+
+Markers:
+
+- `-- unmerged`: never merged with equal statements; parameters are named (`:run_id`) and may be used in a LIMIT.
+- `-- coalesce`: takes a count as its last column, which operations do not give: the number of equal rows.
+- `-- new snapshot`: must see rows that others committed while earlier writes waited for locks; never merged behind one.
+
+A file `noun.postgres.sql` or `noun.sqlite.sql` overrides statements by name where a dialect must differ.
 """
 
 from __future__ import annotations
@@ -28,7 +38,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
 from msgspec import Struct
@@ -36,7 +46,7 @@ from msgspec.structs import replace
 
 from penstock.core.scheduling.fairness import ALL_LEVELS, SCALE
 
-NOUNS = (
+FILES = (
     "operations/namespaces",
     "matching/workers",
     "matching/cohorts",
@@ -63,7 +73,7 @@ NOUNS = (
     "visibility/namespace_stats",
     "maintenance/next_due",
 )
-"""In this order writes are flushed, on every node: locks are taken in one order."""
+"""The .sql files. Writes are executed in this order on every server, so that locks are taken in one order."""
 
 
 _LOCKING_LANES = """(SELECT q.* FROM {rows}
@@ -72,7 +82,7 @@ _LOCKING_LANES = """(SELECT q.* FROM {rows}
 
 
 WIDE = 6
-"""Rows of so many columns travel as rows on PostgreSQL: it takes lists of columns apart one by one, each at a price."""
+"""From this many columns on, rows are sent to PostgreSQL as one array of composites: each parameter has its cost."""
 
 
 class Dialect(StrEnum):
@@ -84,38 +94,38 @@ _LOCKS = re.compile(r"\s+FOR (?:UPDATE|SHARE)(?: OF \w+)?(?: SKIP LOCKED)?")
 
 
 class Statement(Struct, frozen=True, eq=False):
-    """One text; equal to itself alone, for it is looked up often."""
+    """A rendered statement. Compared by identity, because it is a dictionary key on every hot path."""
 
     name: str
     sql: str
     takes: tuple[tuple[str, str], ...]
     rank: int
-    """Its place in the flush order."""
-    answers: bool
-    """Whether it gives rows back; the first column of each is the number of the row it answers."""
-    alone: bool
+    """Its place in the order of execution."""
+    returns_rows: bool
+    """Whether it returns rows; the first column of each is the number of the parameter row that it belongs to."""
+    unmerged: bool
     """Whether it is sent once per operation instead of once for many."""
     locks: bool
     """Whether it locks the row that its values name."""
-    looks: bool = False
-    """Whether it goes by what rows say that it does not hold yet."""
-    holds: bool = False
-    """Whether it locks or changes rows when asked, so that it needs a transaction."""
+    needs_new_snapshot: bool = False
+    """Whether it must see rows that were committed while earlier writes waited for locks."""
+    needs_transaction: bool = False
+    """Whether it locks or changes rows, so that it needs a transaction."""
     coalesces: bool = False
-    """Whether equal rows are given to it as one, with their number."""
+    """Whether equal rows are passed to it as one, with their number."""
     many: str | None = None
-    """The text that answers many equal questions on SQLite, which is given their values as a JSON list."""
+    """On SQLite, the text that fetches for many values at once, which are passed as a JSON list."""
     row_type: str | None = None
-    """The type of its rows where they travel as one list of rows, else each column is a list of its own."""
+    """The composite type of its rows if they are sent as one array; None if each column is an array."""
 
     @property
     def parameters(self) -> int:
-        """How many lists or values it is given."""
+        """How many parameters it has."""
         return len(self.takes) if self.row_type is None else 1
 
     @property
-    def acts(self) -> bool:
-        """Whether it changes something when asked: a reservation, or a change of many rows at once."""
+    def changes_rows(self) -> bool:
+        """Whether it changes rows: a reservation, or a change of many rows at once."""
         return not self.sql.startswith("SELECT")
 
 
@@ -123,9 +133,9 @@ class Statement(Struct, frozen=True, eq=False):
 def catalogue(dialect: Dialect) -> Mapping[str, Statement]:
     """Every statement by name, ready to be prepared."""
     statements: dict[str, Statement] = {}
-    for noun in NOUNS:
-        texts = dict(_blocks(f"{noun}.sql"))
-        overrides = dict(_blocks(f"{noun}.{dialect.value}.sql"))
+    for path in FILES:
+        texts = dict(_blocks(f"{path}.sql"))
+        overrides = dict(_blocks(f"{path}.{dialect.value}.sql"))
         for name, block in (texts | overrides).items():
             if name in statements:
                 raise ValueError(f"statement {name!r} is named twice")
@@ -135,41 +145,61 @@ def catalogue(dialect: Dialect) -> Mapping[str, Statement]:
 
 @cache
 def reading_catalogue(dialect: Dialect) -> Mapping[str, Statement]:
-    """The statements as an operation asks them that only reads: it locks nothing and waits for nobody."""
+    """The statements for reads: without row locks."""
     return {
-        name: replace(each, sql=_LOCKS.sub("", each.sql), locks=False, holds=False)
+        name: replace(each, sql=_LOCKS.sub("", each.sql), locks=False, needs_transaction=False)
         for name, each in catalogue(dialect).items()
     }
 
 
+_CHANGED = re.compile(r"\b(?:UPDATE|INTO|DELETE FROM)\s+(\w+)")
+_TOUCHED = re.compile(r"\b(?:UPDATE|INTO|FROM|JOIN|USING)\s+(\w+)")
+_NO_TABLES = frozenset({"OF", "SET", "SKIP"})
+"""Words behind UPDATE that name no table: DO UPDATE SET, FOR UPDATE OF, FOR UPDATE SKIP LOCKED."""
+
+
+@lru_cache(maxsize=1024)
+def changed_tables(statement: Statement) -> frozenset[str]:
+    """The tables that a statement changes."""
+    return frozenset(_CHANGED.findall(statement.sql)) - _NO_TABLES
+
+
+@lru_cache(maxsize=1024)
+def touched_tables(statement: Statement) -> frozenset[str]:
+    """The tables that a statement reads or changes, and perhaps words that name no table."""
+    return frozenset(_TOUCHED.findall(statement.sql))
+
+
 def dialect_of(statements: Mapping[str, Statement]) -> Dialect:
-    """Whose words some statements are in."""
+    """The dialect of some statements."""
     return next(
         dialect for dialect in Dialect if statements in (catalogue(dialect), reading_catalogue(dialect))
     )
 
 
 def columns(named: str) -> str:
-    """The columns that a file lists under a name, of the table that is called `t`."""
+    """The columns that a file lists under a name, of the table aliased `t`."""
     return _named_texts()[named]
 
 
 @cache
 def _named_texts() -> Mapping[str, str]:
-    """The lists of columns and the words that files name: columns as a SELECT writes them, words as they are."""
+    """Column lists, as a SELECT writes them, and fragments, by name."""
     texts: dict[str, str] = {}
-    for noun in NOUNS:
-        text = files("penstock.stores.sql").joinpath(f"{noun}.sql").read_text("utf-8")
-        for found in re.finditer(r"^-- (columns|words): (\w+)\n((?:--   .+\n)+)", text, flags=re.MULTILINE):
+    for path in FILES:
+        text = files("penstock.stores.sql").joinpath(f"{path}.sql").read_text("utf-8")
+        for found in re.finditer(
+            r"^-- (columns|fragment): (\w+)\n((?:--   .+\n)+)", text, flags=re.MULTILINE
+        ):
             lines = [line.removeprefix("--   ") for line in found[3].splitlines()]
             columns = re.findall(r"\w+", " ".join(lines))
             listed = ", ".join(f"t.{column}" for column in columns)
-            texts[found[2]] = listed if found[1] == "columns" else _with_words("\n".join(lines), texts)
+            texts[found[2]] = listed if found[1] == "columns" else _with_fragments("\n".join(lines), texts)
     return texts
 
 
-def _with_words(sql: str, texts: Mapping[str, str]) -> str:
-    """A text in which the names of columns and words stand for what they name."""
+def _with_fragments(sql: str, texts: Mapping[str, str]) -> str:
+    """Replaces the macros of column lists and fragments."""
     for named, text in texts.items():
         sql = sql.replace("{" + named + "}", text)
     return sql
@@ -184,30 +214,53 @@ def _blocks(filename: str) -> Iterator[tuple[str, str]]:
 
 
 def _render(name: str, block: str, dialect: Dialect, rank: int) -> Statement:
+    takes = _takes(block)
+    unmerged = _has_marker(block, "unmerged")
+    sql = _expanded(block, takes)
+    locks = "{lock" in sql
+    many, row_type = None, None
+    if dialect is Dialect.SQLITE:
+        sql = sql.replace("{rows locking lanes}", "{rows}")
+        many = None if unmerged else _for_many(sql, takes)
+        sql = _without_rows(sql, takes)
+    else:
+        sql = sql.replace("{rows locking lanes}", _LOCKING_LANES)
+        row_type = None if unmerged else _row_type(takes)
+    sql = sql.replace("{rows}", _rows(takes, dialect, row_type))
+    sql = _functions(_placeholders(sql, takes, dialect), dialect)
+    return Statement(
+        name,
+        sql,
+        takes,
+        rank,
+        returns_rows=sql.upper().startswith("SELECT") or "RETURNING" in sql.upper(),
+        unmerged=unmerged,
+        locks=locks,
+        needs_new_snapshot=_has_marker(block, "new snapshot"),
+        needs_transaction=not sql.startswith("SELECT") or _LOCKS.search(sql) is not None,
+        coalesces=_has_marker(block, "coalesce"),
+        many=many,
+        row_type=row_type,
+    )
+
+
+def _takes(block: str) -> tuple[tuple[str, str], ...]:
     found = re.search(r"^-- takes: *(.+)$", block, flags=re.MULTILINE)
-    takes = tuple(_column(part) for part in found[1].split(",")) if found else ()
-    alone = re.search(r"^-- alone$", block, flags=re.MULTILINE) is not None
-    looks = re.search(r"^-- looks$", block, flags=re.MULTILINE) is not None
-    coalesces = re.search(r"^-- tally$", block, flags=re.MULTILINE) is not None
+    return tuple(_column(part) for part in found[1].split(",")) if found else ()
+
+
+def _has_marker(block: str, marker: str) -> bool:
+    return re.search(rf"^-- {marker}$", block, flags=re.MULTILINE) is not None
+
+
+def _expanded(block: str, takes: tuple[tuple[str, str], ...]) -> str:
+    """The text of a block without comments, with its columns and fragments filled in."""
     sql = "\n".join(line for line in block.splitlines() if line.strip() and not line.startswith("--"))
     sql = sql.strip().removesuffix(";")
     sql = sql.replace("{columns}", ", ".join(column for column, _ in takes))
     sql = sql.replace("{q.columns}", ", ".join(f"q.{column}" for column, _ in takes))
     sql = sql.replace("{values}", ", ".join(f":{column}" for column, _ in takes))
-    sql = _with_words(sql, _named_texts())
-    locks = "{lock" in sql
-    sql = sql.replace("{rows locking lanes}", _LOCKING_LANES if dialect is Dialect.POSTGRES else "{rows}")
-    many = None
-    if dialect is Dialect.SQLITE:
-        many = None if alone else _for_many(sql, takes)
-        sql = _without_rows(sql, takes)
-    row_type = None if alone or dialect is Dialect.SQLITE else _row_type(takes)
-    sql = sql.replace("{rows}", _rows(takes, dialect, row_type))
-    sql = _placeholders(sql, takes, dialect)
-    sql = _functions(sql, dialect)
-    answers = sql.upper().startswith("SELECT") or "RETURNING" in sql.upper()
-    holds = not sql.startswith("SELECT") or _LOCKS.search(sql) is not None
-    return Statement(name, sql, takes, rank, answers, alone, locks, looks, holds, coalesces, many, row_type)
+    return _with_fragments(sql, _named_texts())
 
 
 def _column(text: str) -> tuple[str, str]:
@@ -226,17 +279,17 @@ _SINGLE_ROW = (
         r"\1 \2 WHERE \3",
     ),
 )
-"""Shapes of statements that need no row `q` where there is but one: their values can stand in its place."""
+"""Shapes of statements that need no row source `q` for a single row: parameters can take its place."""
 _PLAIN_INSERT = re.compile(
     r"^(INSERT INTO \w+ \([^)]*\))\s+SELECT ((?:\?\d+|\d+)(?:, (?:\?\d+|\d+))*)"
     r"(?:\s+WHERE true(?: ORDER BY (?:\?\d+|\d+)(?:, (?:\?\d+|\d+))*)?)?(\s+ON CONFLICT.*)?$",
     re.DOTALL,
 )
-"""An insert that selects nothing but values."""
+"""An insert that selects only values."""
 
 
 def _without_rows(sql: str, takes: tuple[tuple[str, str], ...]) -> str:
-    """A statement of one row whose values stand where it would read them from `q`; others stay as they are."""
+    """A statement of one row with parameters in place of `q`; unchanged if it has none of the known shapes."""
     shape = next((each for each in _SINGLE_ROW if each[0].match(sql)), None)
     if shape is None or not all(re.search(rf"\bq\.{name}\b", sql) for name, _ in takes):
         return sql
@@ -246,7 +299,7 @@ def _without_rows(sql: str, takes: tuple[tuple[str, str], ...]) -> str:
 
 
 def _for_many(sql: str, takes: tuple[tuple[str, str], ...]) -> str | None:
-    """A question by a text alone, such as an id, asked for many at once: SQLite takes a third of the time for each."""
+    """A SELECT by a single text, such as an id, for many at once: a third of the time for each on SQLite."""
     if len(takes) != 1 or takes[0][1] != "text" or not sql.startswith("SELECT q.n,"):
         return None
     rows = f"(SELECT each_.key + 1 AS n, each_.value AS {takes[0][0]} FROM json_each(?1) AS each_) AS q"
@@ -254,7 +307,7 @@ def _for_many(sql: str, takes: tuple[tuple[str, str], ...]) -> str | None:
 
 
 def _row_type(takes: tuple[tuple[str, str], ...]) -> str | None:
-    """A type of the schema that is named by the kinds of its columns, so that it says the same to every version."""
+    """The composite type of the schema, named after the kinds of its columns, so that no version redefines it."""
     return f"row_{''.join(kind[0] for _, kind in takes)}" if len(takes) >= WIDE else None
 
 
@@ -276,9 +329,9 @@ def _placeholders(sql: str, takes: tuple[tuple[str, str], ...], dialect: Dialect
 
 
 def _functions(sql: str, dialect: Dialect) -> str:
-    """What both dialects calculate, and the few words in which they differ.
+    """Expands the macros that both dialects compute, and translates the few functions in which they differ.
 
-    SQLite plans a statement anew for every value of a bare parameter in a LIMIT; it has but one plan for a sum.
+    SQLite re-plans a statement for every value of a bare parameter in a LIMIT, so the parameter becomes a sum.
     """
     sql = re.sub(r"\{stride ([\w.]+)\}", rf"(({SCALE} + \1 / 2) / \1)", sql)
     sql = sql.replace("{levels}", ", ".join(str(level) for level in range(ALL_LEVELS[0], ALL_LEVELS[1] + 1)))

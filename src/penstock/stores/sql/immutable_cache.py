@@ -1,4 +1,4 @@
-"""What a store may remember between operations, because it never changes once it is committed."""
+"""Cache of facts that never change once they are committed, shared by the operations of a store."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ ADMISSIONS_MAX = 64
 
 class ImmutableCache(Struct, frozen=True):
     queues: dict[QueueName, Queue] = field(default_factory=dict)
-    """By namespace, name and kind; only who they are can be relied on."""
+    """By namespace, name and kind; only their identity is immutable, not their settings."""
     scopes: dict[str, int] = field(default_factory=dict)
     """The ids of scopes by name."""
     admissions: dict[str, Admission] = field(default_factory=dict)
-    """All limits by the stamp of a queue that goes by them."""
+    """The limits in force, by the stamp of the queues that use them."""
 
     def remember(self, other: ImmutableCache) -> None:
-        """Take over what an operation learned; it is committed now."""
+        """Add what an operation found or created, now that it is committed."""
         self.queues.update(other.queues)
         self.scopes.update(other.scopes)
         self.admissions.update(other.admissions)

@@ -1,98 +1,125 @@
-"""Rows at hand: what the one writer of a database read or wrote last, so that it need not read it again.
+"""Write-through row cache for the single writer of a SQLite database.
 
-Only who alone writes to a database can go by them. They are what its transaction would read, also before the commit;
-when a transaction is taken back, or somebody else changed the database, all of them are forgotten. A statement that
-changes rows without saying which, and to what, makes its table forgotten.
+Theory of operation
+-------------------
+A report of a task reads the run, the task and the activity that the same connection wrote a moment before; reading
+them and decoding them again was a third of a completion. One process owns a SQLite file (a lock file sees to that)
+and writes through one connection, so it can keep what it read or wrote last. The cache holds rows *as the open
+transaction sees them*, which includes writes that are still in the write buffer.
+
+Per table there is a `TableCache`: rows by id, and for tables with at most one live row per owner (the workflow task
+of a run) the id of that row, or the knowledge that there is none. Both are two-generation caches, an approximation of
+LRU without a linked list: new entries go into the young generation; when it is full it becomes the old one, and the
+old one is dropped; a hit in the old generation is copied back. At most 2 * `ROWS_MAX` rows are kept per table, none
+larger than `SIZE_MAX` characters, and none that is finished and so will hardly be read again.
+
+Invalidation, in the order of likelihood:
+- A save writes the mutable columns only. Its row is cached if the immutable ones equal those that were cached before;
+  otherwise the database has other values, and the entry is dropped.
+- An insert that leaves columns to the database (the sequence number of a task) drops what was known about its owner.
+- A statement that changes rows without naming each by id, and is not one of `CachedTable.written_by`, clears the
+  tables that it changes (`RowCache.invalidated_by`).
+- A rollback, a failed commit, or a write by another process (`PRAGMA data_version` differs) clears everything.
+
+Invariant: an entry equals what a SELECT in the same transaction would return. The test suite compares both after
+every group commit (`tests/support/checked_store.py`), in random programs too, and asks SQLite's authorizer which
+tables each statement writes.
+
+Rejected: the same on PostgreSQL, where other servers write the same rows; a cache of rows that are read only (most
+reads are of open runs, which change all the time); a real LRU (twice the cost per hit in Python).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
-from penstock.stores.sql.catalogue import Statement
+from penstock.stores.sql.catalogue import Statement, changed_tables
 
 T = TypeVar("T")
 ROWS_MAX = 1024
-"""So many rows of a table are kept, and at most as many that were used before them."""
+"""Rows of a table in one generation."""
 SIZE_MAX = 4096
-"""A row that is larger is not kept."""
-_CHANGED = re.compile(r"\b(?:UPDATE|INTO|DELETE FROM)\s+(\w+)")
+"""Larger rows are not cached."""
 
 
 def length_of(*texts: str) -> Callable[[object], int]:
-    """The length of some columns that hold text, or nothing."""
+    """A function that adds up the lengths of some text columns; NULL counts as 0."""
     values = attrgetter(*texts)
     return lambda row: sum(map(len, filter(None, values(row))))
 
 
 class CachedTable(Generic[T]):
-    """What is kept of a table: rows whose first column is their id."""
+    """A table whose rows are cached by their first column.
+
+    Args:
+        name: the table in the database.
+        columns: all columns, the id first.
+        mutable: the columns that a save writes.
+        make: turns a fetched row, which has its number before the columns, into a value.
+        size: the size of a value, in characters, of what may be large.
+        is_finished: whether a value will hardly be read again.
+        written_by: the statements that write single rows, named by id in their first column.
+        owner_of: the owner whose only live row a value is; None if it is one of several.
+    """
 
     def __init__(
         self,
         name: str,
         columns: Sequence[str],
-        changing: Iterable[str],
+        mutable: Iterable[str],
         make: Callable[[Sequence[Any]], T],
         *,
         size: Callable[[T], int],
-        is_over: Callable[[T], bool],
-        told: Iterable[str],
+        is_finished: Callable[[T], bool],
+        written_by: Iterable[str],
         owner_of: Callable[[T], str | None] = lambda _: None,
     ) -> None:
         self.name = name
         self.id_of: Callable[[T], str] = attrgetter(columns[0])
-        self.fixed = attrgetter(*(set(columns) - set(changing)))
-        """The columns that are written but once."""
+        self.immutable = attrgetter(*(set(columns) - set(mutable)))
         self.make = make
-        """The value of a row as it is read, which has its number before the columns."""
         self.size = size
-        """How much a row holds, in characters, of what may be large."""
-        self.is_over = is_over
-        """Whether a row will hardly be asked for again."""
-        self.told = frozenset(told)
-        """The statements by which single rows are written, each told to the shelf; the first column is the id."""
+        self.is_finished = is_finished
+        self.written_by = frozenset(written_by)
         self.owner_of = owner_of
-        """Whose only row it is, of those that are not over; None: one of several."""
 
 
 class _TwoGenerationCache(Generic[T]):
-    """Values by their keys; those that nobody has used of late go."""
+    """A bounded mapping that drops what was not used for a while."""
 
-    __slots__ = ("_new", "_old")
+    __slots__ = ("_old", "_young")
 
     def __init__(self) -> None:
-        self._new: dict[str, T] = {}
+        self._young: dict[str, T] = {}
         self._old: dict[str, T] = {}
 
     def get(self, key: str) -> T | None:
-        value = self._new.get(key)
+        value = self._young.get(key)
         if value is None and (value := self._old.get(key)) is not None:
             self.put(key, value)
         return value
 
     def put(self, key: str, value: T) -> None:
-        if len(self._new) >= ROWS_MAX:
-            self._old, self._new = self._new, {}
-        self._new[key] = value
+        if len(self._young) >= ROWS_MAX:
+            self._old, self._young = self._young, {}
+        self._young[key] = value
 
-    def forget(self, key: str) -> None:
-        self._new.pop(key, None)
+    def drop(self, key: str) -> None:
+        self._young.pop(key, None)
         self._old.pop(key, None)
 
-    def forget_all(self) -> None:
-        self._new.clear()
+    def clear(self) -> None:
+        self._young.clear()
         self._old.clear()
 
     def all(self) -> dict[str, T]:
-        return self._old | self._new
+        return self._old | self._young
 
 
 class TableCache(Generic[T]):
-    """Rows of one table by their ids, and of each owner which row is its only one."""
+    """The cached rows of one table, and the only live row of each owner."""
 
     __slots__ = ("_only", "_rows", "table")
 
@@ -100,92 +127,96 @@ class TableCache(Generic[T]):
         self.table = table
         self._rows: _TwoGenerationCache[T] = _TwoGenerationCache()
         self._only: _TwoGenerationCache[str] = _TwoGenerationCache()
-        """The id, or nothing where an owner has none."""
+        """The id of the row by owner; empty if the owner has none."""
 
     def get(self, key: str) -> T | None:
         return self._rows.get(key)
 
     def only_of(self, owner: str) -> tuple[bool, T | None]:
-        """Whether it is known, and the row; None: the owner has none."""
+        """Whether the cache knows, and the only live row of an owner; None if it has none."""
         key = self._only.get(owner)
         if not key:
             return key is not None, None
         row = self._rows.get(key)
         return row is not None, row
 
-    def none_of(self, owner: str) -> None:
-        """Know that an owner has no row."""
+    def note_none(self, owner: str) -> None:
+        """Remember that an owner has no live row."""
         self._only.put(owner, "")
 
     def add(self, row: T) -> None:
-        """Keep a row that was read, or written whole. One that is over says nothing of others of its owner."""
+        """Cache a row that was read, or inserted with all its columns."""
         table, key = self.table, self.table.id_of(row)
-        if table.is_over(row):
-            self._rows.forget(key)
+        if table.is_finished(row):  # says nothing about other rows of its owner
+            self._rows.drop(key)
         elif table.size(row) > SIZE_MAX:
-            self._rows.forget(key)
-            self.appear(row)
+            self._rows.drop(key)
+            self.forget_owner(row)
         else:
             self._rows.put(key, row)
             if (owner := table.owner_of(row)) is not None:
                 self._only.put(owner, key)
 
-    def change(self, row: T) -> None:
-        """Keep a row of which the columns that change were written; if others differ, the database has not got them."""
+    def update(self, row: T) -> None:
+        """Cache a row whose mutable columns were saved, if its other columns are those of the database."""
         table, key = self.table, self.table.id_of(row)
         before = self._rows.get(key)
         if before is None:
-            self.appear(row)
-        elif table.is_over(row):
-            self._rows.forget(key)
+            self.forget_owner(row)
+        elif table.is_finished(row):
+            self._rows.drop(key)
             if (owner := table.owner_of(row)) is not None:
-                self.none_of(owner)
-        elif table.fixed(before) == table.fixed(row):
+                self.note_none(owner)
+        elif table.immutable(before) == table.immutable(row):
             self.add(row)
         else:
-            self._rows.forget(key)
-            self.appear(row)
+            self._rows.drop(key)
+            self.forget_owner(row)
 
-    def appear(self, row: T) -> None:
-        """Know that a row was written which is not known as a whole."""
+    def forget_owner(self, row: T) -> None:
+        """Forget which row is the only one of an owner: a row was written that is not known completely."""
         if (owner := self.table.owner_of(row)) is not None:
-            self._only.forget(owner)
+            self._only.drop(owner)
 
-    def forget_all(self) -> None:
-        self._rows.forget_all()
-        self._only.forget_all()
+    def clear(self) -> None:
+        self._rows.clear()
+        self._only.clear()
 
     def rows(self) -> Mapping[str, T]:
-        """All that is at hand."""
+        """All cached rows by id."""
         return self._rows.all()
 
     def only(self) -> Mapping[str, str]:
-        """All owners of whom something is known: the id of their row, or nothing."""
+        """The id of the only live row by owner; empty where the owner has none."""
         return self._only.all()
 
 
 class RowCache:
-    """The shelves of one writer."""
+    """The table caches of one writer."""
 
     def __init__(self, tables: Iterable[CachedTable[Any]], statements: Iterable[Statement]) -> None:
-        self._shelves: dict[CachedTable[Any], TableCache[Any]] = {
-            table: TableCache(table) for table in tables
-        }
+        self._caches: dict[CachedTable[Any], TableCache[Any]] = {table: TableCache(table) for table in tables}
         self.invalidated_by = {
-            statement: disturbed for statement in statements if (disturbed := self._disturbed(statement))
+            statement: stale for statement in statements if (stale := self._invalidated(statement))
         }
-        """The statements that change rows without telling, and the shelves of their tables."""
+        """The statements that change rows which they do not name, and the caches of their tables."""
 
     def table_cache(self, table: CachedTable[T]) -> TableCache[T]:
-        return self._shelves[table]
+        return self._caches[table]
 
-    def forget_all(self) -> None:
-        for table_cache in self._shelves.values():
-            table_cache.forget_all()
+    def invalidate(self, statement: Statement) -> None:
+        """Clear what a statement may have changed."""
+        for cache in self.invalidated_by.get(statement, ()):
+            cache.clear()
 
-    def _disturbed(self, statement: Statement) -> tuple[TableCache[Any], ...]:
-        changed = set(_CHANGED.findall(statement.sql))
-        shelves = self._shelves.values()
+    def clear(self) -> None:
+        for cache in self._caches.values():
+            cache.clear()
+
+    def _invalidated(self, statement: Statement) -> tuple[TableCache[Any], ...]:
+        changed = changed_tables(statement)
         return tuple(
-            each for each in shelves if each.table.name in changed and statement.name not in each.table.told
+            each
+            for each in self._caches.values()
+            if each.table.name in changed and statement.name not in each.table.written_by
         )

@@ -1,4 +1,8 @@
-"""One operation's conversation with a SQL database: it asks, and it records."""
+"""The session of one operation with a SQL database: it fetches rows and records writes.
+
+An operation performs no I/O. It awaits `Fetch` values, which the store that drives its coroutine answers, and records
+writes, which the store executes after the operation has returned (see `stores.group_commit`).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ Rows = Sequence[Row]
 
 
 class Fetch(Struct, frozen=True, eq=False):
-    """A question that the operation waits for; whoever drives the operation answers it."""
+    """A statement with its values, awaited by an operation and answered by the store that drives it."""
 
     statement: Statement
     values: tuple[Any, ...]
@@ -30,7 +34,7 @@ class Fetch(Struct, frozen=True, eq=False):
 
 
 class FetchAll(Struct, frozen=True, eq=False):
-    """Several questions at once, answered together."""
+    """Several fetches that are answered together."""
 
     fetches: tuple[Fetch, ...]
 
@@ -42,10 +46,10 @@ class FetchAll(Struct, frozen=True, eq=False):
 
 
 class Session:
-    """Collects what one operation records, to be written when it has ended well."""
+    """Collects the writes of one operation, which are executed after it has returned."""
 
     __slots__ = (
-        "_appeared",
+        "_inserted_partially",
         "_row_cache",
         "_wrote",
         "cacheable",
@@ -71,15 +75,15 @@ class Session:
         self.writes: defaultdict[Statement, list[tuple[Any, ...]]] = defaultdict(list)
         self.topics: dict[Topic, None] = {}
         self.cacheable = ImmutableCache()
-        """What this operation found or made, and what may be remembered once it is committed."""
+        """Immutable facts that this operation found or created; cached by the store after the commit."""
         self.journals = journals
         self._row_cache = row_cache
-        """Rows at hand, where nobody else writes."""
+        """Only where one connection writes to the database."""
         self._wrote: list[tuple[Callable[[Any], None], Any]] = []
-        self._appeared: list[tuple[Callable[[Any], None], Any]] = []
-        """What there is anew, whatever else was said of its owner."""
+        self._inserted_partially: list[tuple[Callable[[Any], None], Any]] = []
+        """Applied after `_wrote`, whatever that says about the owner."""
         self.shard = shard
-        """Where this connection counts what ends, so that others need not wait for it."""
+        """The row in which this connection counts ended leases, so that others need not wait for it."""
 
     def fetch(self, name: str, *values: Any) -> Fetch:
         return Fetch(self.statements[name], values)
@@ -89,24 +93,24 @@ class Session:
         return FetchAll(tuple(Fetch(statement, row) for row in rows))
 
     async def one(self, name: str, table: CachedTable[T], key: str) -> T | None:
-        """The row that has an id, from the database if it is not at hand."""
+        """The row with an id, from the cache or the database."""
         if self._row_cache is not None and (row := self._row_cache.table_cache(table).get(key)) is not None:
             return row
         rows = await self.fetch(name, key)
-        return self.read(table, table.make(rows[0])) if rows else None
+        return self.cache(table, table.make(rows[0])) if rows else None
 
     async def many(self, name: str, table: CachedTable[T], keys: Sequence[str]) -> Sequence[T | None]:
-        """The rows that have some ids, those from the database that are not at hand."""
+        """The rows with some ids, from the cache or the database."""
         get = _nothing if self._row_cache is None else self._row_cache.table_cache(table).get
         found = [get(key) for key in keys]
         missing = [place for place, row in enumerate(found) if row is None]
         answers = await self.fetch_each(name, ((keys[place],) for place in missing))
         for place, rows in zip(missing, answers, strict=True):
-            found[place] = self.read(table, table.make(rows[0])) if rows else None
+            found[place] = self.cache(table, table.make(rows[0])) if rows else None
         return found
 
     async def only(self, name: str, table: CachedTable[T], owner: str) -> T | None:
-        """The row that is an owner's only one, from the database if that is not known."""
+        """The only live row of an owner, from the cache or the database."""
         if self._row_cache is None:
             rows = await self.fetch(name, owner)
             return table.make(rows[0]) if rows else None
@@ -116,44 +120,43 @@ class Session:
             return row
         rows = await self.fetch(name, owner)
         if rows:
-            return self.read(table, table.make(rows[0]))
-        table_cache.none_of(owner)
+            return self.cache(table, table.make(rows[0]))
+        table_cache.note_none(owner)
         return None
 
     def cached(self, table: CachedTable[T], key: str) -> T | None:
-        """The row as the database has it, if that is known without asking."""
+        """The row with an id, if it is cached."""
         return None if self._row_cache is None else self._row_cache.table_cache(table).get(key)
 
-    def read(self, table: CachedTable[T], row: T) -> T:
-        """Have a row at hand that the database just answered."""
+    def cache(self, table: CachedTable[T], row: T) -> T:
+        """Cache a row that was just fetched."""
         if self._row_cache is not None:
             self._row_cache.table_cache(table).add(row)
         return row
 
     def inserted(self, table: CachedTable[T], row: T) -> None:
-        """Have a row at hand, once it is written, that was recorded whole."""
+        """Cache a row, once its insert is executed, that was recorded with all its columns."""
         if self._row_cache is not None:
             self._wrote.append((self._row_cache.table_cache(table).add, row))
 
     def inserted_partially(self, table: CachedTable[T], row: T) -> None:
-        """Know, once it is written, that there is a row of which the database alone knows the whole."""
+        """Note an inserted row of which the database fills in columns: what was cached about its owner is outdated."""
         if self._row_cache is not None:
-            self._appeared.append((self._row_cache.table_cache(table).appear, row))
+            self._inserted_partially.append((self._row_cache.table_cache(table).forget_owner, row))
 
     def saved(self, table: CachedTable[T], row: T) -> None:
-        """Have a row at hand, once it is written, of which the columns that change were recorded."""
+        """Cache a row, once its save is executed, whose mutable columns were recorded."""
         if self._row_cache is not None:
-            self._wrote.append((self._row_cache.table_cache(table).change, row))
+            self._wrote.append((self._row_cache.table_cache(table).update, row))
 
     def written(self) -> None:
-        """All that was recorded is in the database."""
+        """Update the cache: the recorded writes are executed, or buffered in this transaction."""
         if self._row_cache is None:
             return
-        for keep, row in (*self._wrote, *self._appeared):
+        for keep, row in (*self._wrote, *self._inserted_partially):
             keep(row)
         for statement in self.writes:
-            for table_cache in self._row_cache.invalidated_by.get(statement, ()):
-                table_cache.forget_all()
+            self._row_cache.invalidate(statement)
 
     def record(self, name: str, *values: Any) -> None:
         self.writes[self.statements[name]].append(values)
@@ -163,4 +166,4 @@ class Session:
 
 
 def _nothing(_: str) -> None:
-    """What is at hand where others write, too."""
+    """The lookup of a session without a cache."""

@@ -1,11 +1,14 @@
-"""Writes of one transaction that travel as one statement, where none of them touches what another one changes; and
-questions that travel as one.
+"""Merges statements of one PostgreSQL transaction that do not depend on each other, to save round trips.
 
-Each keeps its own text, as a part of a `WITH` of which all parts are carried out. PostgreSQL carries such parts out
-from the last to the first: they are listed backwards, so that rows are locked in the order that every node keeps.
+Writes become the parts of one `WITH` (data-modifying CTEs), all of which PostgreSQL executes; each keeps its own
+text. It executes them from the last to the first, so they are listed backwards: rows are locked in the order that
+every server keeps. All parts see the snapshot of the moment at which the first began. A part that waits for a row
+lock changes the row as it is then, but rows that others committed meanwhile are invisible to the parts behind it; a
+statement that must see them (`Statement.needs_new_snapshot`) starts a new batch. Fetches become the columns of one
+SELECT, each an ARRAY of its rows.
 
-All parts see one moment, that at which the first began. A part that waits for a row changes it as it is then; but rows
-that others committed meanwhile are not found by the parts behind it. A statement that must find them goes first.
+Preparing a merged text costs more than it saves unless it is used again, so only *hot* batches are merged
+(`HotBatches`).
 """
 
 from __future__ import annotations
@@ -15,26 +18,25 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from penstock.stores.sql.catalogue import Statement
+from penstock.stores.sql.catalogue import Statement, changed_tables, touched_tables
 
 Rows = list[tuple[Any, ...]]
 Writes = list[tuple[Statement, Rows]]
 HOT_AFTER = 2
-"""A batch that has come more often than this, and not long ago, is sent as one statement."""
+"""A batch that was seen more often than this, and recently, is merged."""
 TRACKED_MAX = 64
-_CHANGES = re.compile(r"^(?:INSERT INTO|UPDATE|DELETE FROM)\s+(\w+)")
-_TOUCHES = re.compile(r"\b(?:INTO|UPDATE|FROM|JOIN|USING)\s+(\w+)")
+_IS_WRITE = re.compile(r"^(?:INSERT INTO|UPDATE|DELETE FROM)\s")
 _PARAMETER = re.compile(r"\$(\d+)")
 
 
 class HotBatches:
-    """Which batches come often on a connection: to prepare a text for one that does not costs more than it saves."""
+    """Counts which batches recur on a connection; the least recently seen are forgotten."""
 
     def __init__(self) -> None:
         self._times: dict[tuple[Statement, ...], int] = {}
 
     def is_hot(self, statements: tuple[Statement, ...]) -> bool:
-        """Whether a batch, which has come now, is one of the usual ones."""
+        """Count a batch that is about to be sent; returns whether it recurs often enough to be merged."""
         times = self._times.pop(statements, 0) + 1
         self._times[statements] = times
         if len(self._times) > TRACKED_MAX:
@@ -43,10 +45,12 @@ class HotBatches:
 
 
 def batches(writes: Iterable[tuple[Statement, Rows]]) -> Iterator[Writes]:
-    """Writes in their order, as many together as can be."""
+    """Splits writes, in their order, into batches of independent statements."""
     batch: Writes = []
     for statement, rows in writes:
-        if batch and (statement.looks or not all(_are_independent(statement, other) for other, _ in batch)):
+        if batch and (
+            statement.needs_new_snapshot or not all(_are_independent(statement, other) for other, _ in batch)
+        ):
             yield batch
             batch = []
         batch.append((statement, rows))
@@ -56,62 +60,53 @@ def batches(writes: Iterable[tuple[Statement, Rows]]) -> Iterator[Writes]:
 
 @lru_cache(maxsize=512)
 def merged(statements: tuple[Statement, ...], end: str = "SELECT 1") -> str:
-    """One text for several; what each takes stands behind what those before it take, and `end` takes what is left."""
+    """One text for several statements, whose parameters are concatenated; `end` takes the parameters behind them."""
     parts, taken = [], 0
     for number, statement in enumerate(statements):
-        parts.append(f"w{number} AS ({_moved(statement.sql, taken)})")
+        parts.append(f"w{number} AS ({_shifted(statement.sql, taken)})")
         taken += statement.parameters
-    return f"WITH {', '.join(reversed(parts))} {_moved(end, taken)}"
+    return f"WITH {', '.join(reversed(parts))} {_shifted(end, taken)}"
 
 
 @lru_cache(maxsize=512)
 def merge_queries(statements: tuple[Statement, ...]) -> str:
-    """One text that answers several questions: one row, in which each has a list of its rows."""
+    """One text for several fetches: a single row, in which each has an array of its rows."""
     parts, taken = [], 0
     for statement in statements:
-        parts.append(f"ARRAY(SELECT a_ FROM ({_moved(statement.sql, taken)}) a_)")
+        parts.append(f"ARRAY(SELECT a_ FROM ({_shifted(statement.sql, taken)}) a_)")
         taken += statement.parameters
     return f"SELECT {', '.join(parts)}"
 
 
 def values_of(writes: Iterable[tuple[Statement, Rows]]) -> list[list[Any]]:
-    """What a merged statement is given: what each of its parts is given."""
+    """The parameters of a merged statement."""
     return [values for statement, rows in writes for values in parameters_for(statement, rows)]
 
 
 def parameters_for(statement: Statement, rows: Rows) -> list[list[Any]]:
-    """What a statement is given for some rows: their columns, or the rows as they are."""
+    """The parameters of a statement for some rows: an array per column, or one array of rows."""
     if statement.row_type is not None:
         return [rows]
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def _moved(sql: str, by: int) -> str:
+def _shifted(sql: str, by: int) -> str:
     return _PARAMETER.sub(lambda found: f"${int(found[1]) + by}", sql)
 
 
 @lru_cache(maxsize=4096)
 def _are_independent(one: Statement, other: Statement) -> bool:
-    """Whether neither reads or changes what the other one changes, and both can be parts of one statement."""
+    """Whether neither reads or changes a table that the other one changes, and both can be parts of one statement."""
     return all(
-        _is_mergeable(each) and _changed(each) not in _touched(beside)
+        _is_mergeable(each) and changed_tables(each).isdisjoint(touched_tables(beside))
         for each, beside in ((one, other), (other, one))
     )
 
 
 def are_mergeable(statements: Iterable[Statement]) -> bool:
-    """Whether each of them can be a part of a greater statement."""
+    """Whether each statement can be a part of a merged one."""
     return all(_is_mergeable(each) for each in statements)
 
 
 def _is_mergeable(statement: Statement) -> bool:
-    return not statement.alone and bool(statement.takes) and _CHANGES.match(statement.sql) is not None
-
-
-def _changed(statement: Statement) -> str:
-    found = _CHANGES.match(statement.sql)
-    return found[1] if found else ""
-
-
-def _touched(statement: Statement) -> frozenset[str]:
-    return frozenset(_TOUCHES.findall(statement.sql))
+    return not statement.unmerged and bool(statement.takes) and _IS_WRITE.match(statement.sql) is not None

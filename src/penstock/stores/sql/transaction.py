@@ -1,4 +1,4 @@
-"""All nouns of the SQL store over one session."""
+"""The transaction of one operation over a SQL session."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from penstock.stores.sql.workflows.timers import SqlTimers
 
 
 class SqlTx:
-    """What an operation holds; each noun is made when it is first used."""
+    """Gives access to all tables; each accessor is created on first use."""
 
-    def __init__(self, session: Session, known: ImmutableCache) -> None:
+    def __init__(self, session: Session, immutable: ImmutableCache) -> None:
         self.session = session
         self.now_ms = session.now_ms
         self.wake = session.wake
-        self._known = known
+        self._immutable = immutable
 
     namespaces = per_session(SqlNamespaces)
     runs = per_session(SqlRuns)
@@ -67,8 +67,8 @@ class SqlTx:
 
     @cached_attribute
     def queues(self) -> SqlQueues:
-        return SqlQueues(self.session, self._known)
+        return SqlQueues(self.session, self._immutable)
 
     @cached_attribute
     def scopes(self) -> SqlScopes:
-        return SqlScopes(self.session, self._known)
+        return SqlScopes(self.session, self._immutable)

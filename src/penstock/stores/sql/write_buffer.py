@@ -1,78 +1,104 @@
-"""Writes of operations that have ended, kept back within their transaction so that equal ones are carried out together.
+"""Write buffer: defers and coalesces the writes of a SQLite commit group.
 
-Nobody notices: what a question looks at is written before it is asked, and writes whose order matters keep it.
+Theory of operation
+-------------------
+The operations of a group run one after the other in one transaction. Most of them write the same few statements: a
+task row, a lane count, a meter. Executed one operation at a time these are many small statements; executed together
+they are `executemany` calls, and rows that only count (`-- coalesce` in the .sql file) become one row with a number.
+
+So the writes of an operation that has ended are appended to this buffer, and the store drains it when it must: at the
+end of the group, before a fetch that could see them, or before a write that may not be reordered with them.
+Statements are drained in the one order that all servers keep (`Statement.rank`), and within a statement in the order
+of arrival.
+
+Invariant: no reader can tell. Two rules keep it:
+- `must_flush_before(statement)`: a fetch that reads a table which buffered writes change, or changes a table which
+  they read, is preceded by a flush.
+- `can_append(writes)`: writes may wait together only if draining by rank executes every pair that meets (one touches
+  what the other changes) in the order in which they were recorded. A write whose statement has a lower rank than a
+  buffered one that it meets would overtake it, so it must be flushed first. Statements that write single rows of one
+  cached table meet only where they name the same id, which is what keeps inserts and saves of different tasks in one
+  buffer.
+
+Which tables a statement reads and changes is taken from its text (`catalogue.touched_tables`); a test asks SQLite's
+authorizer whether that is right for each of them.
+
+If the database refuses a buffered row, it is no longer known whose it was: the flush raises `DirtyFailure`, and the
+group runs again with a savepoint and a flush per operation, so that only the operation at fault fails.
+
+Rejected: buffering across transactions (callers are answered after the commit), and an overlay that answers fetches
+from the buffer (a second implementation of every SELECT).
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-from penstock.stores.sql.catalogue import Statement
+from penstock.stores.sql.catalogue import Statement, changed_tables, touched_tables
 from penstock.stores.sql.row_cache import CachedTable
 
 Rows = list[tuple[Any, ...]]
-_CHANGED = re.compile(r"\b(?:UPDATE|INTO|DELETE FROM)\s+(\w+)")
-_TOUCHED = re.compile(r"\b(?:UPDATE|INTO|FROM|JOIN)\s+(\w+)")
 
 
-class _Late(NamedTuple):
-    """Statements that come too late while a write is kept back: carried out with it, they would be before it."""
+class _Overtaking(NamedTuple):
+    """Statements that would be executed before a buffered write although they were recorded after it."""
 
     always: frozenset[Statement]
-    of_its_rows: frozenset[Statement]
-    """These only where they name a row that it names."""
+    same_row: frozenset[Statement]
+    """These only if they name a row that the buffered write names."""
 
 
 class WriteBuffer:
-    """What is to be written, in the one order that all writes keep."""
+    """The writes of a group that were not executed yet."""
 
     def __init__(self, statements: Iterable[Statement], tables: Iterable[CachedTable[Any]]) -> None:
         self._statements = tuple(statements)
-        self._tables = {name: table.name for table in tables for name in table.told}
-        self._lates: dict[Statement, _Late] = {}
+        self._tables = {name: table.name for table in tables for name in table.written_by}
+        self._overtaking: dict[Statement, _Overtaking] = {}
+        """Computed once per statement."""
         self._writes: dict[Statement, Rows] = {}
         self._changed: set[str] = set()
         self._touched: set[str] = set()
-        self._late: set[Statement] = set()
-        self._late_ids: defaultdict[Statement, set[str]] = defaultdict(set)
+        self._excluded: set[Statement] = set()
+        """Statements that cannot be appended now."""
+        self._excluded_ids: defaultdict[Statement, set[str]] = defaultdict(set)
+        """Ids that cannot be appended now, by statement."""
 
-    def must_flush_before(self, question: Statement) -> bool:
-        """Whether it must be asked after these writes."""
+    def must_flush_before(self, statement: Statement) -> bool:
+        """Whether a fetch must be preceded by a flush."""
         if not self._writes:
             return False
-        return not self._changed.isdisjoint(touched_by(question)) or not self._touched.isdisjoint(
-            changed_by(question)
-        )
+        reads_ours = not self._changed.isdisjoint(touched_tables(statement))
+        return reads_ours or not self._touched.isdisjoint(changed_tables(statement))
 
     def can_append(self, writes: Mapping[Statement, Rows]) -> bool:
-        """Whether an operation's writes can wait with these: no row is written in another order than it was said."""
+        """Whether the writes of an operation may wait with these without being reordered."""
         for statement, rows in writes.items():
-            if statement in self._late:
+            if statement in self._excluded:
                 return False
-            ids = self._late_ids.get(statement)
+            ids = self._excluded_ids.get(statement)
             if ids and any(row[0] in ids for row in rows):
                 return False
         return True
 
     def add(self, writes: Mapping[Statement, Rows]) -> None:
+        """Append the writes of an operation; the caller has asked `can_append`."""
         for statement, rows in writes.items():
-            late = self._lates.get(statement) or self._late_of(statement)
-            if (row_cache := self._writes.get(statement)) is not None:
-                row_cache.extend(rows)
+            overtaking = self._overtaking.get(statement) or self._overtaking_of(statement)
+            if (buffered := self._writes.get(statement)) is not None:
+                buffered.extend(rows)
             else:
                 self._writes[statement] = [*rows]
-                self._changed |= changed_by(statement)
-                self._touched |= touched_by(statement)
-                self._late |= late.always
-            for other in late.of_its_rows:
-                self._late_ids[other].update(row[0] for row in rows)
+                self._changed |= changed_tables(statement)
+                self._touched |= touched_tables(statement)
+                self._excluded |= overtaking.always
+            for other in overtaking.same_row:
+                self._excluded_ids[other].update(row[0] for row in rows)
 
     def drain(self) -> list[tuple[Statement, Rows]]:
-        """All of them, to be carried out now."""
+        """Empty the buffer; returns the writes in the order of their execution."""
         writes = sorted(self._writes.items(), key=lambda each: each[0].rank)
         self.clear()
         return [(each, coalesced(rows) if each.coalesces else rows) for each, rows in writes]
@@ -81,19 +107,19 @@ class WriteBuffer:
         self._writes = {}
         self._changed.clear()
         self._touched.clear()
-        self._late.clear()
-        self._late_ids.clear()
+        self._excluded.clear()
+        self._excluded_ids.clear()
 
-    def _late_of(self, statement: Statement) -> _Late:
+    def _overtaking_of(self, statement: Statement) -> _Overtaking:
         table = self._tables.get(statement.name)
-        before = [each for each in self._statements if each.rank < statement.rank and _meet(each, statement)]
-        of_its_rows = frozenset(each for each in before if table and self._tables.get(each.name) == table)
-        found = self._lates[statement] = _Late(frozenset(before) - of_its_rows, of_its_rows)
+        earlier = [each for each in self._statements if each.rank < statement.rank and _meet(each, statement)]
+        same_row = frozenset(each for each in earlier if table and self._tables.get(each.name) == table)
+        found = self._overtaking[statement] = _Overtaking(frozenset(earlier) - same_row, same_row)
         return found
 
 
 def coalesced(rows: Iterable[tuple[Any, ...]]) -> Rows:
-    """Equal rows as one, with their number; those that differ in their last column alone stay in their order."""
+    """Equal rows as one, with their number. Rows that differ only in their last column keep their order."""
     found: list[tuple[tuple[Any, ...], int]] = []
     places: dict[tuple[Any, ...], int] = {}
     for row in rows:
@@ -106,20 +132,9 @@ def coalesced(rows: Iterable[tuple[Any, ...]]) -> Rows:
     return [(*row, number) for row, number in found]
 
 
-@lru_cache(maxsize=1024)
-def touched_by(statement: Statement) -> frozenset[str]:
-    """The tables that it reads or changes, and perhaps words that name none."""
-    return frozenset(_TOUCHED.findall(statement.sql))
-
-
-@lru_cache(maxsize=1024)
-def changed_by(statement: Statement) -> frozenset[str]:
-    """The tables that it changes, and perhaps words that name none."""
-    return frozenset(_CHANGED.findall(statement.sql)) - {"SET"}
-
-
 def _meet(one: Statement, other: Statement) -> bool:
-    """Whether one of them touches what the other one changes."""
+    """Whether one of two statements touches a table that the other one changes."""
     return not (
-        changed_by(one).isdisjoint(touched_by(other)) and changed_by(other).isdisjoint(touched_by(one))
+        changed_tables(one).isdisjoint(touched_tables(other))
+        and changed_tables(other).isdisjoint(touched_tables(one))
     )

@@ -1,41 +1,41 @@
 """The embedded store: one SQLite file, one writer that commits in groups, readers beside it.
 
-Operations that arrive together share one transaction and one fsync; each caller is answered after the commit.
-They run on the event loop itself, a few milliseconds at a time: they need the interpreter all along, and a thread
-would only take it from the loop and give it back at every statement. What waits for the disk (opening, committing)
-and reads that look at much have threads of their own.
-The writer's connection alone writes and checkpoints, and a lock file keeps other processes away, so the
-WAL-reset race of SQLite 3.7.0 to 3.51.2 (two connections writing or checkpointing at once) cannot happen here.
+Operations that arrive together share one transaction and one fsync; each caller is answered after the commit (see
+`stores.group_commit`). They run on the event loop, a few milliseconds at a time: they need the interpreter
+throughout, and a thread would only pass the GIL back and forth at every statement. What waits for the disk (opening,
+committing) and long reads have threads of their own.
+
+Two things make the writer fast: rows that it read or wrote recently are cached (`sql.row_cache`), and the writes of a
+group are buffered and coalesced (`sql.write_buffer`).
+
+Only the writer's connection writes and checkpoints, and a lock file keeps other processes away, so the WAL-reset race
+of SQLite 3.7.0 to 3.51.2 (two connections writing or checkpointing at once) cannot happen here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import os
-import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
 import msgspec
 import structlog
 
-from penstock.errors import Reason, StoreRefused, Unavailable
+from penstock.errors import Reason, Unavailable
 from penstock.ports.clock import Clock
 from penstock.ports.store import Operation, StoreHealth, Transaction, TransactionClass, Tx
 from penstock.ports.wakeups import Wakeups
-from penstock.stores import private_files
 from penstock.stores.group_commit import (
     CommitHook,
     CommitPoint,
+    DirtyFailure,
     QueuedOperation,
     ReadOnlySession,
     WriteHealth,
@@ -43,58 +43,41 @@ from penstock.stores.group_commit import (
     queued_operation,
     queued_operations,
 )
-from penstock.stores.migrations.registry import migrations, pending
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
 from penstock.stores.sql.immutable_cache import ImmutableCache
 from penstock.stores.sql.row_cache import RowCache
-from penstock.stores.sql.session import Fetch, Row, Rows, Session
+from penstock.stores.sql.session import Row, Rows, Session
 from penstock.stores.sql.tasks.activities import ACTIVITIES
 from penstock.stores.sql.tasks.tasks import TASKS
 from penstock.stores.sql.transaction import SqlTx
 from penstock.stores.sql.workflows.runs import RUNS
 from penstock.stores.sql.write_buffer import WriteBuffer
-
-if TYPE_CHECKING:
-    import sqlite3
-else:
-    try:
-        import pysqlite3 as sqlite3
-    except ImportError:
-        import sqlite3
+from penstock.stores.sqlite import connections, schema
+from penstock.stores.sqlite.connections import sqlite3
 
 T = TypeVar("T")
 GROUP_MAX = 256
 """Most operations in one transaction: bounds how long the first of them waits for the last."""
-FEW = 4
-"""Callers of so few are answered before the next group runs; those of more, while its commit is on its way."""
-AT_A_STRETCH_S = 0.002
-"""How long operations of one group run before others get their turn on the loop."""
-ROWS_AT_A_STRETCH = 200
-"""Most rows that are written without a look at the time."""
+SMALL_GROUP = 4
+"""Callers of a group this small are answered before the next group runs; others while its commit is under way."""
+YIELD_AFTER_S = 0.002
+"""How long operations of a group run before they yield to the event loop."""
+ROWS_PER_CHECK = 200
+"""Most rows that are written between two looks at the clock."""
 TABLES = (RUNS, TASKS, ACTIVITIES)
-"""Of these the writer has rows at hand."""
-MANY = 4
-"""So many equal questions are asked as one."""
+"""The tables whose rows the writer caches."""
+MERGE_FROM = 4
+"""From this many equal fetches on, they are executed as one."""
 READERS = 2
-BUSY_S = 5.0
-"""How long to wait for somebody else who writes to the file by hand."""
-CACHE_KIB, READ_CACHE_KIB = 24_576, 4_096
-"""How much of the file the writer and each reader keep in memory; the system keeps what they do not."""
 WAITING_MAX = 20_000
-"""Most operations that may wait for the writer; beyond it callers are told to come back."""
-_COMPANIONS = ("-wal", "-shm", "-journal")
-"""Suffixes of the files that SQLite keeps beside a database."""
+"""Most operations that may wait for the writer; further ones are refused as retryable."""
 _OPERATION_ERRORS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError)
-"""Errors that one operation brought about by itself; all others speak of the file."""
+"""Errors that a single operation causes; all others concern the file."""
 log = structlog.get_logger("penstock.store")
 
 
-class DirtyFailure(Exception):
-    """An operation failed after it had changed something: rare, so that the others of its group do not pay for it."""
-
-
 class SqliteStore:
-    """Made by `open`; close it, so that the write-ahead log is folded into the file."""
+    """Created by `open`. Must be closed, so that the write-ahead log is checkpointed into the file."""
 
     def __init__(
         self,
@@ -112,31 +95,31 @@ class SqliteStore:
         self._wakeups = wakeups
         self._synchronous = synchronous
         self._lock = lock
-        self._on_moment = on_commit
+        self._on_commit = on_commit
         self._statements = catalogue(Dialect.SQLITE)
-        self._known = ImmutableCache()
+        self._immutable = ImmutableCache()
         self._row_cache = RowCache(TABLES, self._statements.values())
         self._write_buffer = WriteBuffer(self._statements.values(), TABLES)
-        """What operations of this group have to write, until one of them asks for it or the group ends."""
+        """The writes of this group, until one of its operations reads them or the group ends."""
         self._flushed = 0
-        """How many changes of this connection were writes that had been kept back."""
+        """How many changes of this connection came from the write buffer."""
         self._version = 0
-        """What the writer's connection called the database when it saw it last: it changes when others write."""
+        """The last `PRAGMA data_version`: it changes when another connection has written."""
         self._loop = asyncio.get_running_loop()
         self._jobs: deque[QueuedOperation] = deque()
         self._writer: asyncio.Task[None] | None = None
-        """Commits while there is something to commit."""
+        """Runs while there are operations to commit."""
         self._began_at: float | None = None
-        """When the group began that is being committed."""
-        self._vitals = WriteHealth()
+        """When the current group began."""
+        self._write_health = WriteHealth()
         self._writing: sqlite3.Connection | None = None
         self._reading: sqlite3.Connection | None = None
         self._announced: Collection[str] = ()
-        """The bells of this group of which somebody was told before its commit."""
+        """The topics of this group that were notified before its commit."""
         self._closing = False
         self._ending: asyncio.Task[None] | None = None
-        self._until = 0.0
-        """When this stretch of work on the loop is over."""
+        self._yield_at = 0.0
+        """When to yield to the event loop."""
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="penstock-disk")
         self._local = threading.local()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="penstock-reader")
@@ -153,29 +136,40 @@ class SqliteStore:
         on_commit: CommitHook = no_hook,
         journals: bool = False,
     ) -> SqliteStore:
-        """Lock the file, bring its schema up to date (after a backup copy) and start the writer."""
-        lock = exclusive(path)
+        """Lock the file, bring its schema up to date (after a backup copy) and start the writer.
+
+        Args:
+            path: the database file; created if it does not exist.
+            clock: the source of `now_ms`.
+            wakeups: is notified of topics after each commit.
+            synchronous: `full` (an fsync per commit) or `normal` (a power cut may lose the last commits).
+            on_commit: called before and after every commit.
+            journals: whether transitions are written to the journal.
+
+        Raises `StoreRefused` when another process holds the file, or when it is damaged or newer than this program.
+        """
+        lock = schema.exclusive(path)
         try:
-            await asyncio.to_thread(prepare, path)
+            await asyncio.to_thread(schema.prepare, path)
         except BaseException:
             lock.close()
             raise
-        _know_values()
+        connections.register_adapters()
         return cls(path, clock, wakeups, synchronous, lock, on_commit, journals)
 
     async def transact(
         self, operation: Operation[T], *, key: str, tx_class: TransactionClass = TransactionClass.WORK
     ) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
-        self._hand_in([queued_operation(operation, key, future)])
+        self._submit([queued_operation(operation, key, future)])
         return await future
 
     async def transact_all(self, asked: Sequence[Transaction[T]]) -> Sequence[T | Exception]:
         future: asyncio.Future[list[T | Exception]] = self._loop.create_future()
-        self._hand_in(queued_operations(asked, future))
+        self._submit(queued_operations(asked, future))
         return await future
 
-    def _hand_in(self, jobs: Sequence[QueuedOperation]) -> None:
+    def _submit(self, jobs: Sequence[QueuedOperation]) -> None:
         if self._closing:
             raise Unavailable(Reason.SERVER_DRAINING, "The store is closing.", outcome="none")
         if len(self._jobs) + len(jobs) > WAITING_MAX:
@@ -192,7 +186,7 @@ class SqliteStore:
             raise Unavailable(Reason.SERVER_DRAINING, "The store is closing.", outcome="none")
         typed = cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation)
         if long:
-            return await self._loop.run_in_executor(self._readers, self._read_aside, typed)
+            return await self._loop.run_in_executor(self._readers, self._read_in_thread, typed)
         if self._reading is None:
             self._reading = self._reader()
         return self._read_one(self._reading, typed)
@@ -202,18 +196,16 @@ class SqliteStore:
             await tx.namespaces.list()
 
         if not self._path.exists():
-            raise Unavailable(
-                Reason.STORE_UNAVAILABLE, "The database file is gone from its place.", outcome="none"
-            )
+            raise Unavailable(Reason.STORE_UNAVAILABLE, "The database file has been removed.", outcome="none")
         await self.read(nothing)
 
     def health(self) -> StoreHealth:
         began_at = self._began_at
         stalled_s = 0.0 if began_at is None else self._loop.time() - began_at
-        return StoreHealth(round(stalled_s * 1000), self._vitals.refusal)
+        return StoreHealth(round(stalled_s * 1000), self._write_health.refusal)
 
     async def close(self) -> None:
-        """Finish what was handed in, then fold the log into the file and let others in."""
+        """Finish what was submitted, checkpoint the log into the file, and release the file lock."""
         self._closing = True
         if self._ending is None:
             self._ending = self._loop.create_task(self._end(), name="penstock-store-end")
@@ -230,14 +222,14 @@ class SqliteStore:
         for connection in (*self._read_connections, self._writing):
             if connection is not None:
                 connection.close()
-        with contextlib.closing(_connect(self._path, self._synchronous)) as last:
+        with contextlib.closing(connections.connect(self._path, self._synchronous)) as last:
             last.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._lock.close()
 
     # writing
 
     async def _write(self) -> None:
-        """Commit group after group, as long as there is one."""
+        """Commit group after group while operations wait."""
         jobs: list[QueuedOperation] = []
         try:
             while self._jobs:
@@ -246,7 +238,7 @@ class SqliteStore:
                 await self._commit_group(jobs)
                 self._began_at = None
                 self._deliver(jobs)
-                if len(jobs) <= FEW:
+                if len(jobs) <= SMALL_GROUP:
                     await asyncio.sleep(0)
         except BaseException:
             self._abandon(jobs)
@@ -255,7 +247,7 @@ class SqliteStore:
             self._writer = self._began_at = None
 
     def _ended(self, writer: asyncio.Task[None]) -> None:
-        """A writer that was stopped before its first step could not say so."""
+        """Handle a writer task that was cancelled before its first step, and so could not clean up itself."""
         if self._writer is writer:
             self._writer = None
             self._abandon([])
@@ -264,33 +256,35 @@ class SqliteStore:
         return [self._jobs.popleft() for _ in range(min(most, len(self._jobs)))]
 
     def _abandon(self, jobs: list[QueuedOperation]) -> None:
-        """The writer was stopped, with its loop or by something that ends programs: nobody is left waiting for it."""
+        """The writer was cancelled: fail all callers, so that none waits forever."""
         connection, self._writing = self._writing, None
-        self._forget()
+        self._discard_pending()
         if connection is not None:
-            self._disk.submit(connection.close)  # behind a commit that may be under way
+            self._disk.submit(connection.close)  # queued behind a commit that may be under way
         for job in (*jobs, *self._jobs):
             job.error = Unavailable(Reason.STORE_UNAVAILABLE, "The store was stopped.", outcome="unknown")
             job.answer()
         self._jobs.clear()
 
     async def _commit_group(self, jobs: list[QueuedOperation]) -> None:
-        """Commit together. If that fails, the next group gets a new connection."""
+        """Run and commit a group. If that fails, the next group gets a new connection."""
         committing = False
         self._announced = ()
         try:
             if self._writing is None:
-                self._writing = await self._on_disk(_connect_impatiently, self._path, self._synchronous)
+                self._writing = await self._on_disk(
+                    connections.connect_without_waiting, self._path, self._synchronous
+                )
             cursor, before = self._writing.cursor(), self._writing.total_changes
             await self._begin(cursor)
             await self._run_group(cursor, jobs)
             committing = True
             if self._writing.total_changes == before:
-                self._commit(cursor)  # of nothing: the disk has no part in it
+                self._commit(cursor)  # nothing was written, so there is no fsync
             else:
                 await self._on_disk(self._commit, cursor)
         except Exception as error:
-            self._failed(self._writing, jobs, error, committing)
+            self._fail_group(self._writing, jobs, error, committing)
             self._writing = None
 
     async def _on_disk(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -300,12 +294,12 @@ class SqliteStore:
         try:
             cursor.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError:
-            # Somebody writes to the file by hand: wait for them, but not on the loop.
-            await self._on_disk(_begin_in_time, cursor)
+            # Another process writes to the file by hand: wait for it in a thread.
+            await self._on_disk(connections.begin_when_free, cursor)
         [version] = cursor.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._version = version
-            self._row_cache.forget_all()
+            self._row_cache.clear()
 
     async def _run_group(self, cursor: sqlite3.Cursor, jobs: list[QueuedOperation]) -> None:
         try:
@@ -316,18 +310,18 @@ class SqliteStore:
             await self._flush(cursor)
         except DirtyFailure:
             cursor.execute("ROLLBACK")
-            self._forget()
+            self._discard_pending()
             for job in jobs:
                 job.begin_again()
             await self._begin(cursor)
-            await self._run_all(cursor, jobs, self._run_apart)
+            await self._run_all(cursor, jobs, self._run_in_savepoint)
 
     async def _follow_ups(self, jobs: list[QueuedOperation]) -> list[QueuedOperation]:
-        """What others hand in because of this group, such as the claim of a task that it starts: one commit for all."""
-        self._announced = self._wakeups.notify_before_commit(_bells(jobs))
+        """Operations submitted in response to this group before its commit, such as the claim of a task it starts."""
+        self._announced = self._wakeups.notify_before_commit(_topics(jobs))
         if not self._announced:
             return []
-        await self._breathe()
+        await self._yield_to_loop()
         return self._next_jobs(GROUP_MAX - len(jobs))
 
     async def _run_all(
@@ -337,29 +331,29 @@ class SqliteStore:
         run: Callable[[sqlite3.Cursor, QueuedOperation, int], Coroutine[Any, Any, None]],
     ) -> None:
         now_ms = self._clock.now_ms()
-        self._until = self._loop.time() + AT_A_STRETCH_S
+        self._yield_at = self._loop.time() + YIELD_AFTER_S
         for job in jobs:
             await run(cursor, job, now_ms)
 
-    async def _breathe(self) -> None:
-        """Let others have their turn; nobody else uses the connection meanwhile."""
+    async def _yield_to_loop(self) -> None:
+        """Yield to the event loop; only this task uses the connection."""
         await asyncio.sleep(0)
-        self._until = self._loop.time() + AT_A_STRETCH_S
+        self._yield_at = self._loop.time() + YIELD_AFTER_S
 
     def _commit(self, cursor: sqlite3.Cursor) -> None:
-        self._on_moment(CommitPoint.BEFORE_COMMIT)
+        self._on_commit(CommitPoint.BEFORE_COMMIT)
         cursor.execute("COMMIT")
-        self._on_moment(CommitPoint.AFTER_COMMIT)
+        self._on_commit(CommitPoint.AFTER_COMMIT)
 
     async def _run(self, cursor: sqlite3.Cursor, job: QueuedOperation, now_ms: int) -> None:
-        """Run one operation inside the group's transaction; if it raises, it must not have changed anything there."""
+        """Run one operation in the group's transaction; `DirtyFailure` if it raises after it has changed rows."""
         session = Session(self._statements, now_ms, journals=self.journals, row_cache=self._row_cache)
-        before, is_kept_back = self._traces(cursor), False
+        before, is_buffered = self._dirty_changes(cursor), False
         try:
-            job.result = await self._drive(cursor, job.operation(SqlTx(session, self._known)))
+            job.result = await self._drive(cursor, job.operation(SqlTx(session, self._immutable)))
             if not self._write_buffer.can_append(session.writes):
                 await self._flush(cursor)
-            is_kept_back = True
+            is_buffered = True
             self._write_buffer.add(session.writes)
             session.written()
             job.ended(session)
@@ -369,36 +363,30 @@ class SqliteStore:
             if _is_file_error(error):
                 raise
             job.error = error
-            if is_kept_back or self._traces(cursor) != before:
+            if is_buffered or self._dirty_changes(cursor) != before:
                 raise DirtyFailure from error
 
-    def _traces(self, cursor: sqlite3.Cursor) -> int:
-        """How much operations have changed before their end."""
+    def _dirty_changes(self, cursor: sqlite3.Cursor) -> int:
+        """The number of rows that operations changed by fetches, outside the write buffer."""
         return cursor.connection.total_changes - self._flushed
 
     async def _drive(self, cursor: sqlite3.Cursor, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run an operation to its end, answering each question at once, and others in between if it takes long."""
+        """Run an operation to its end, executing each fetch at once and yielding to the event loop now and then."""
         try:
-            fetches = _next_asks(coroutine, None)
+            fetches = _next_fetches(coroutine, None)
             while True:
                 if self._must_flush(fetches):
                     await self._flush(cursor)
-                answers = _answer(cursor, fetches)
-                self._notice(fetches)
-                if self._loop.time() > self._until:
-                    await self._breathe()
-                fetches = _next_asks(coroutine, answers)
+                answers = _execute(cursor, fetches)
+                for fetch in fetches:
+                    self._row_cache.invalidate(fetch.statement)
+                if self._loop.time() > self._yield_at:
+                    await self._yield_to_loop()
+                fetches = _next_fetches(coroutine, answers)
         except StopIteration as end:
             return end.value
         finally:
             coroutine.close()
-
-    def _notice(self, fetches: tuple[Fetch, ...]) -> None:
-        """Forget what a question changed that does not say which rows."""
-        invalidated_by = self._row_cache.invalidated_by
-        for fetch in fetches:
-            for table_cache in invalidated_by.get(fetch.statement, ()):
-                table_cache.forget_all()
 
     def _must_flush(self, fetches: Any) -> bool:
         return isinstance(fetches, tuple) and any(
@@ -406,7 +394,7 @@ class SqliteStore:
         )
 
     async def _flush(self, cursor: sqlite3.Cursor) -> None:
-        """Write what was kept back. Which operation it is whose values are refused, nobody can say then."""
+        """Execute the buffered writes. If one is refused, its operation is unknown: `DirtyFailure`."""
         before = cursor.connection.total_changes
         try:
             for statement, rows in self._write_buffer.drain():
@@ -418,38 +406,38 @@ class SqliteStore:
         self._flushed += cursor.connection.total_changes - before
 
     async def _record(self, cursor: sqlite3.Cursor, sql: str, rows: list[tuple[Any, ...]]) -> None:
-        for start in range(0, len(rows), ROWS_AT_A_STRETCH):
-            if self._loop.time() > self._until:
-                await self._breathe()
-            cursor.executemany(sql, rows[start : start + ROWS_AT_A_STRETCH])
+        for start in range(0, len(rows), ROWS_PER_CHECK):
+            if self._loop.time() > self._yield_at:
+                await self._yield_to_loop()
+            cursor.executemany(sql, rows[start : start + ROWS_PER_CHECK])
 
-    async def _run_apart(self, cursor: sqlite3.Cursor, job: QueuedOperation, now_ms: int) -> None:
-        """The same, and written at once; what it changed is taken back if it raises."""
+    async def _run_in_savepoint(self, cursor: sqlite3.Cursor, job: QueuedOperation, now_ms: int) -> None:
+        """Run one operation inside a savepoint and flush its writes; roll back to the savepoint if it raises."""
         cursor.execute("SAVEPOINT operation")
         try:
             await self._run(cursor, job, now_ms)
             await self._flush(cursor)
-        except DirtyFailure as left:
+        except DirtyFailure as dirty:
             cursor.execute("ROLLBACK TO operation")
-            self._forget()
+            self._discard_pending()
             job.begin_again()
-            job.error = left.__cause__
+            job.error = dirty.__cause__
         cursor.execute("RELEASE operation")
 
-    def _forget(self) -> None:
-        """What was changed is taken back: nothing is at hand, and nothing is left to write."""
-        self._row_cache.forget_all()
+    def _discard_pending(self) -> None:
+        """Discard cache and buffer after a rollback."""
+        self._row_cache.clear()
         self._write_buffer.clear()
 
-    def _failed(
+    def _fail_group(
         self,
         connection: sqlite3.Connection | None,
         jobs: list[QueuedOperation],
         error: Exception,
         committing: bool,
     ) -> None:
-        """The group did not commit, or nobody can say: drop the connection and tell the callers."""
-        self._forget()
+        """The group did not commit, or its outcome is unknown: drop the connection and refuse all callers."""
+        self._discard_pending()
         log.error("group commit failed", error=str(error), operations=len(jobs), committing=committing)
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
@@ -459,28 +447,28 @@ class SqliteStore:
         full = "full" in str(error)
         refusal = Unavailable(
             Reason.STORAGE_FULL if full else Reason.STORE_UNAVAILABLE,
-            "The disk is full: free space, the server goes on by itself."
+            "The disk is full: free space, the server then continues by itself."
             if full
             else f"The database failed: {error}",
             outcome="unknown" if committing and not full else "none",
         )
-        self._vitals.refused(refusal.reason)
+        self._write_health.refused(refusal.reason)
         for job in jobs:
             job.begin_again()
             job.error = refusal
 
     def _deliver(self, jobs: list[QueuedOperation]) -> None:
-        """Answer the callers, then ring."""
+        """Answer the callers, then notify."""
         for job in jobs:
             job.answer()
-            self._known.remember(job.cacheable)
-        if topics := _bells(jobs):
+            self._immutable.remember(job.cacheable)
+        if topics := _topics(jobs):
             self._wakeups.notify(topics, self._announced)
 
     # reading
 
-    def _read_aside(self, operation: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
-        """Read in one of the reader threads; each has a connection of its own."""
+    def _read_in_thread(self, operation: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
+        """Read in a reader thread, each of which has its own connection."""
         if getattr(self._local, "connection", None) is None:
             self._local.connection = self._reader()
         return self._read_one(self._local.connection, operation)
@@ -491,7 +479,7 @@ class SqliteStore:
         session = ReadOnlySession(self._statements, self._clock.now_ms())
         try:
             cursor = connection.execute("BEGIN")
-            return cast("T", _driven(cursor, operation(SqlTx(session, self._known))))
+            return cast("T", _run_read(cursor, operation(SqlTx(session, self._immutable))))
         except sqlite3.Error as error:
             raise Unavailable(
                 Reason.STORE_UNAVAILABLE, f"The database failed: {error}", outcome="none"
@@ -501,223 +489,59 @@ class SqliteStore:
                 connection.execute("ROLLBACK")
 
     def _reader(self) -> sqlite3.Connection:
-        connection = _connect(self._path, self._synchronous)
-        connection.execute("PRAGMA query_only = ON")
-        connection.execute(f"PRAGMA cache_size = -{READ_CACHE_KIB}")
-        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection = connections.connect_reader(self._path, self._synchronous)
         self._read_connections.append(connection)
         return connection
 
 
 def _is_file_error(error: Exception) -> bool:
-    """Whether all who share the transaction are concerned, and not one operation alone."""
+    """Whether an error concerns the file, and so the whole group, instead of a single operation."""
     return isinstance(error, sqlite3.DatabaseError) and not isinstance(error, _OPERATION_ERRORS)
 
 
-def _bells(jobs: list[QueuedOperation]) -> dict[str, None]:
+def _topics(jobs: list[QueuedOperation]) -> dict[str, None]:
     return {topic: None for job in jobs for topic in job.topics}
 
 
-def _connect_impatiently(path: Path, synchronous: str) -> sqlite3.Connection:
-    """For the loop, which must not wait for others."""
-    connection = _connect(path, synchronous)
-    connection.execute("PRAGMA busy_timeout = 0")
-    return connection
-
-
-def _begin_in_time(cursor: sqlite3.Cursor) -> None:
-    cursor.execute(f"PRAGMA busy_timeout = {int(BUSY_S * 1000)}")
-    cursor.execute("BEGIN IMMEDIATE")
-    cursor.execute("PRAGMA busy_timeout = 0")
-
-
-def _next_asks(coroutine: Coroutine[Any, Any, Any], answers: list[Rows] | None) -> Any:
-    """An operation that says it was cancelled has failed; it is not the writer who is to stop."""
+def _next_fetches(coroutine: Coroutine[Any, Any, Any], answers: list[Rows] | None) -> Any:
+    """Advance an operation. If it raises CancelledError it has failed: the writer itself is not cancelled."""
     try:
         return coroutine.send(answers)
     except asyncio.CancelledError as error:
         raise RuntimeError("an operation was cancelled") from error
 
 
-def _driven(cursor: sqlite3.Cursor, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run an operation that only reads to its end, answering each question at once."""
+def _run_read(cursor: sqlite3.Cursor, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run a read to its end, executing each fetch at once."""
     try:
         fetches = coroutine.send(None)
         while True:
-            fetches = coroutine.send(_answer(cursor, fetches))
+            fetches = coroutine.send(_execute(cursor, fetches))
     except StopIteration as end:
         return end.value
     finally:
         coroutine.close()
 
 
-def _answer(cursor: sqlite3.Cursor, fetches: Any) -> list[Rows]:
+def _execute(cursor: sqlite3.Cursor, fetches: Any) -> list[Rows]:
     if not isinstance(fetches, tuple):
         raise RuntimeError(f"an operation awaited {fetches!r}; it may await only the store")
-    if len(fetches) < MANY:
+    if len(fetches) < MERGE_FROM:
         return [cursor.execute(fetch.statement.sql, fetch.values).fetchall() for fetch in fetches]
     answers: list[Rows] = []
     for statement, equal in groupby(fetches, attrgetter("statement")):
-        answers += _answer_equal(cursor, statement, [fetch.values for fetch in equal])
+        answers += _execute_equal(cursor, statement, [fetch.values for fetch in equal])
     return answers
 
 
-def _answer_equal(cursor: sqlite3.Cursor, statement: Statement, asked: list[tuple[Any, ...]]) -> list[Rows]:
-    """The answers to one question about several things."""
-    if statement.many is None or len(asked) < MANY:
-        return [cursor.execute(statement.sql, values).fetchall() for values in asked]
-    found: list[list[Row]] = [[] for _ in asked]
-    texts = msgspec.json.encode([text for (text,) in asked]).decode()
+def _execute_equal(
+    cursor: sqlite3.Cursor, statement: Statement, parameters: list[tuple[Any, ...]]
+) -> list[Rows]:
+    """The rows of one statement for each of several values."""
+    if statement.many is None or len(parameters) < MERGE_FROM:
+        return [cursor.execute(statement.sql, values).fetchall() for values in parameters]
+    found: list[list[Row]] = [[] for _ in parameters]
+    texts = msgspec.json.encode([text for (text,) in parameters]).decode()
     for row in cursor.execute(statement.many, (texts,)):
         found[row[0] - 1].append(row)
     return [*found]
-
-
-def _know_values() -> None:
-    """Have the library take words and nothing as they are; else it looks for a way to, each time it is given one."""
-    sqlite3.register_adapter(type(None), cast("Callable[[None], None]", {}.get))
-    for words in StrEnum.__subclasses__():
-        if words.__module__.startswith("penstock."):
-            sqlite3.register_adapter(words, str.__str__)
-
-
-def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        str(path), isolation_level=None, check_same_thread=False, cached_statements=256, timeout=BUSY_S
-    )
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA synchronous = {'FULL' if synchronous == 'full' else 'NORMAL'}")
-    connection.execute("PRAGMA mmap_size = 0")
-    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-    connection.execute("PRAGMA temp_store = MEMORY")
-    return connection
-
-
-def exclusive(path: Path) -> IO[str]:
-    """Hold the file for this process alone; whoever comes second learns who has it."""
-    real = path.resolve()  # two names of one file share one lock
-    real.parent.mkdir(parents=True, exist_ok=True)
-    lock = real.with_name(real.name + ".lock").open("a+", encoding="utf-8")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.seek(0)
-        holder = lock.read().strip() or "another process"
-        lock.close()
-        raise StoreRefused(
-            Reason.STORE_IN_USE,
-            f"{path.name} is in use by {holder}. One server owns a SQLite file: stop that one, name another file, "
-            "or use PostgreSQL to run several servers.",
-            holder=holder,
-        ) from error
-    lock.seek(0)
-    lock.truncate()
-    lock.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
-    lock.flush()
-    return lock
-
-
-def prepare(path: Path) -> list[int]:
-    """Check the file and bring its schema up to date; returns the migrations applied."""
-    existed = path.exists() and path.stat().st_size > 0
-    try:
-        if existed:
-            # Not by `_connect`: its settings would be written into a file that may be somebody else's.
-            with contextlib.closing(sqlite3.connect(str(path))) as connection:
-                _check(connection)
-        _keep_private(path)
-        with contextlib.closing(_connect(path, "full")) as connection:
-            return _migrate(connection, path, existed)
-    except sqlite3.DatabaseError as error:
-        raise StoreRefused(
-            Reason.STORE_DAMAGED,
-            f"{path.name} is not a database that can be served ({error}). "
-            "Nothing was changed. Restore a backup, or move the file away to start empty.",
-        ) from error
-
-
-def _keep_private(path: Path) -> None:
-    """Close the database, its log and the copies made before migrations to other users. Earlier versions did not.
-
-    SQLite follows a symbolic link and keeps the log beside the real file; the copies are made beside the link.
-    """
-    private_files.create(path)
-    real = path.resolve()
-    for companion in (*(real.with_name(real.name + suffix) for suffix in _COMPANIONS), *_copies(path)):
-        private_files.restrict(companion)
-
-
-def _copies(path: Path) -> list[Path]:
-    """The copies that were made before migrations; none where the directory may not be listed."""
-    start = f"{path.name}.before-"
-    with contextlib.suppress(PermissionError):
-        return [each for each in path.parent.iterdir() if each.name.startswith(start)]
-    return []
-
-
-def _check(connection: sqlite3.Connection) -> None:
-    verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if verdict != "ok":
-        raise sqlite3.DatabaseError(str(verdict))
-    if not _applied(connection) and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-        raise sqlite3.DatabaseError("it holds tables of another program")
-
-
-def applied_migrations(path: Path) -> Mapping[int, str]:
-    with contextlib.closing(_connect(path, "full")) as connection:
-        return _applied(connection)
-
-
-def _applied(connection: sqlite3.Connection) -> dict[int, str]:
-    table = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'migrations'"
-    if not connection.execute(table).fetchone():
-        return {}
-    return dict(connection.execute("SELECT number, checksum FROM migrations"))
-
-
-def _migrate(connection: sqlite3.Connection, path: Path, existed: bool) -> list[int]:
-    applied = _applied(connection)
-    missing = pending(migrations(Dialect.SQLITE), applied)
-    if missing and existed and applied:
-        backup(path, path.with_name(f"{path.name}.before-{missing[0].number:04d}"))
-    for migration in missing:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            connection.execute(
-                "CREATE TABLE IF NOT EXISTS migrations "
-                "(number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL)"
-            )
-            for statement in _split(migration.sql):
-                connection.execute(statement)
-            connection.execute(
-                "INSERT INTO migrations VALUES (?, ?, ?)",
-                (migration.number, migration.name, migration.checksum),
-            )
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-    return [migration.number for migration in missing]
-
-
-def _split(script: str) -> list[str]:
-    """The statements of a script; our migrations hold no semicolon inside a statement."""
-    lines = [line for line in script.splitlines() if not line.lstrip().startswith("--")]
-    return [part.strip() for part in "\n".join(lines).split(";") if part.strip()]
-
-
-def backup(path: Path, target: Path) -> None:
-    """Copy a database, also while it is being served. The copy is readable by its owner alone."""
-    private_files.create(target)
-    with (
-        contextlib.closing(sqlite3.connect(str(path))) as source,
-        contextlib.closing(sqlite3.connect(str(target))) as copy,
-    ):
-        source.backup(copy)
-
-
-def library_version() -> str:
-    return str(sqlite3.sqlite_version)
-
-
-__all__ = ["SqliteStore", "applied_migrations", "backup", "library_version", "prepare"]

@@ -1,4 +1,4 @@
-"""What is told of an open activity to people who watch it: its summary, and how far it is."""
+"""Progress of open activities: summary and last heartbeat."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from penstock.core.timestamps import iso, iso_or_none
 
 Body = dict[str, Any]
 HEARTBEAT_CHARS_MAX: Final = 65_536
-"""Of the details of a heartbeat that is shown in a list; longer ones are left out, and the answer says so."""
+"""Longest heartbeat details that are shown in a list; longer ones are replaced by a note."""
 
 
 def summary(activity: Activity) -> str | None:
-    """What the workflow's code says the activity is for."""
+    """The summary that workflow code gave the activity."""
     value = extra(activity.extra).get("summary")
     return value if isinstance(value, str) else None
 
 
 def last_heartbeat(activity: Activity) -> Body | None:
-    """The last heartbeat that told something: `details`, or `message`, `current`, `total` and `unit`."""
+    """The last heartbeat with details: `details`, or `message`, `current`, `total` and `unit`."""
     stored = activity.heartbeat_details
     if stored is None:
         return None
-    value: Body = json.loads(stored)
+    heartbeat: Body = json.loads(stored)
     if len(stored) <= HEARTBEAT_CHARS_MAX:
-        return value
-    short = {name: value for name, value in value.items() if name in ("sequence", "unit")}
-    return short | {"left_out": f"{len(stored):,} characters"}
+        return heartbeat
+    shortened = {name: heartbeat[name] for name in ("sequence", "unit") if name in heartbeat}
+    return shortened | {"left_out": f"{len(stored):,} characters"}
 
 
 def open_activity(activity: Activity) -> Body:
-    """An activity that its run waits for, as a description of the run lists it."""
+    """A pending activity in the description of its run."""
     return {
         "activity_execution_id": activity.activity_id,
         "activity_type": activity.activity_type,

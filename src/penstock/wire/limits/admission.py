@@ -1,4 +1,4 @@
-"""Admission as an operator reads it: worker slots, server limits, and which of them binds."""
+"""Admission of a queue: worker slots, server limits, and the status that follows from them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from penstock.wire.responses import active_workers
 
 
 class QueueAdmissionState(Struct, frozen=True):
-    """What is known of a queue's tasks of one kind."""
+    """The state of a queue's tasks of one kind, from which its admission is rendered."""
 
     queue: Queue
     stats: QueueStats
     gates: Sequence[Gate]
     namespace_leases: int
     namespace_dispatches: int
-    """What the whole namespace does, limited or not."""
+    """Active leases of the whole namespace, limited or not."""
     holders: Mapping[str, Sequence[Task]]
     waits: Sequence[RouteWait] = ()
-    """The types and builds whose ready tasks no worker can take now."""
+    """Types and builds whose ready tasks no worker can take now."""
 
 
 def admission(
@@ -51,7 +51,7 @@ def admission(
 
 
 def query_section(pending: int, most: int, *, lock_supported: bool) -> dict[str, Any]:
-    """How many queries wait, how many may, and whether the lock to put one in line can be had."""
+    """Pending queries, their limit, and whether the lock to enqueue one is available."""
     room = "full" if pending >= most else "accepting"
     return {
         "status": room if lock_supported else "unavailable",
@@ -125,7 +125,7 @@ def _section(
 
 
 def _cap(gate: Gate | None, limit: str, count: str, remaining: str, otherwise: int) -> dict[str, Any]:
-    """A limit, how much of it is used and what is left; without one, what would count."""
+    """A limit with what is used and what remains; `otherwise` is the count if there is no limit."""
     return {
         f"server_max_{limit}": None if gate is None else gate.most,
         f"server_{count}": otherwise if gate is None else gate.used,
@@ -151,7 +151,7 @@ def _status(line: QueueAdmissionState, active: list[WorkerRecord], slots: int, u
 
 
 def _route_status(line: QueueAdmissionState) -> str | None:
-    """The status by what the waiting tasks need: slots that none of them can use do not make a queue accepting."""
+    """The status by what ready tasks need: slots that none of them can use do not count."""
     kinds = {each.constraint.kind for each in line.waits}
     if kinds & UNSERVED - {ConstraintKind.NO_SLOTS}:
         return "no_worker_for_type"
@@ -161,7 +161,7 @@ def _route_status(line: QueueAdmissionState) -> str | None:
 
 
 def unserved(waits: Sequence[RouteWait]) -> list[dict[str, Any]]:
-    """The waiting tasks that no worker takes, by type and build, with the constraint that `why` names."""
+    """Ready tasks that no worker can take, by type and build, with the constraint that `why` reports."""
     return [
         {
             "type": each.task.type,
@@ -177,23 +177,23 @@ def unserved(waits: Sequence[RouteWait]) -> list[dict[str, Any]]:
 
 
 def _sources(queue: Queue) -> str:
-    """Where the limits come from, each source once; without limits, where the first would come from."""
+    """The distinct sources of the limits; without limits, the setting that would set the first."""
     limits = queue.limits
-    inside = [each for each in limits.scopes if each.name.startswith("namespace:")]
+    namespaces = [each for each in limits.scopes if each.name.startswith("namespace:")]
     groups = [each for each in limits.scopes if each.group is not None]
-    named = [
-        limits.leases_source if limits.leases is not None else None,
-        *(each.leases_source for each in inside),
+    sources = [
+        None if limits.leases is None else limits.leases_source,
+        *(each.leases_source for each in namespaces),
         limits.dispatches_source,
-        *(each.dispatches_source for each in inside),
-        *(each.dispatches_source for each in groups),
+        *(each.dispatches_source for each in [*namespaces, *groups]),
     ]
-    found = dict.fromkeys(source for source in named if source is not None)
-    return ";".join(found) or default_source(LimitField.QUEUE_LEASES, queue.kind.value)
+    return ";".join(dict.fromkeys(filter(None, sources))) or default_source(
+        LimitField.QUEUE_LEASES, queue.kind.value
+    )
 
 
 def _gate_body(gate: Gate, line: QueueAdmissionState, now_ms: int) -> dict[str, Any]:
-    """A limit with its scope and its holders: every one, also those that the fields above have no name for."""
+    """Any limit with its scope and holders, including those that have no field of their own."""
     return {
         "scope": gate.scope,
         "limit": gate.kind.value,
@@ -208,7 +208,7 @@ def _gate_body(gate: Gate, line: QueueAdmissionState, now_ms: int) -> dict[str, 
 
 
 def holder(task: Task, now_ms: int) -> dict[str, Any]:
-    """Who holds a lease, since when and until when."""
+    """The holder of a lease, its age and its expiry."""
     return {
         "task_id": task.task_id,
         "task_queue": task.task_queue,

@@ -1,6 +1,6 @@
-"""What operators send about limits, field by field.
+"""Requests that read and change limits.
 
-A field that is not known is refused: a limit that is misspelt would not be there when it is needed.
+Unknown fields are errors: a misspelt limit must not go unnoticed until it is needed.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ WindowName = Literal["minute", "sliding", "default"]
 HistoryLength = Annotated[int, Meta(ge=1, le=1000)]
 
 
-class Passing(RequestModel, forbid_unknown_fields=True, kw_only=True):
-    """What may end by itself, and why it is done."""
+class Expiring(RequestModel, forbid_unknown_fields=True, kw_only=True):
+    """A change that may expire, with the reason for it."""
 
     reason: ReasonText | None = None
     expires_in_seconds: Seconds | None = None
     ends_at: Annotated[datetime, Meta(tz=True)] | None = None
 
 
-class LimitChange(Passing, kw_only=True):
-    """What changes in some limits; what is left out stays as it is, and `default` or null unsets."""
+class LimitChange(Expiring, kw_only=True):
+    """A change of some limits. A limit that is left out stays as it is; `default` or null unsets it."""
 
     max_dispatches_per_minute: PerMinute | Default | UnsetType = UNSET
     dispatch_window: WindowName | UnsetType | None = UNSET
@@ -46,7 +46,7 @@ class ChangeQueueLimits(LimitChange, kw_only=True):
     """The limits of a queue's tasks of one kind."""
 
     task_queue_type: QueueKind | None = None
-    """Here or in the query string; `activity` where neither says it."""
+    """May be given in the query string instead; `activity` by default."""
     max_active_leases_per_queue: LeaseCap | Default | UnsetType = UNSET
     dispatch_budget_group: GroupName | UnsetType | None = UNSET
 
@@ -82,9 +82,9 @@ class ReadGroupHistory(ReadScopeHistory):
     scope: GroupScope = "namespace"
 
 
-class PauseQueue(Passing, kw_only=True):
+class PauseQueue(Expiring, kw_only=True):
     task_queue_type: QueueKind | None = None
-    """Both kinds of its tasks, if none is named."""
+    """Both kinds of tasks if left out."""
 
 
 class ResumeQueue(RequestModel, forbid_unknown_fields=True, kw_only=True):
@@ -93,13 +93,13 @@ class ResumeQueue(RequestModel, forbid_unknown_fields=True, kw_only=True):
 
 
 class PauseKey(RequestModel, forbid_unknown_fields=True, kw_only=True):
-    """The pause of a key ends when somebody ends it."""
+    """A paused key stays paused until it is resumed."""
 
     task_queue_type: QueueKind | None = None
     reason: ReasonText | None = None
 
 
-class PauseScope(Passing, kw_only=True):
+class PauseScope(Expiring, kw_only=True):
     kind: ScopePart = "all"
 
 

@@ -1,4 +1,4 @@
-"""Limits as operators read them: each in its layers, with what it counts now and who holds it."""
+"""Limits as operators read them: declared and live values, current counts, and lease holders."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from penstock.wire.responses import Body
 
 LINE_NAMES: Final = {LimitSetting.LEASE_CAP: "max_active_leases_per_queue"}
 SCOPE_NAMES: Final = {LimitSetting.LEASE_CAP: "max_active_leases"}
-"""The public names of limits, where they differ from those of settings."""
+"""Public names of limits that differ from the names of settings."""
 
 
 def line(queue: Queue, own: LimitsView, scopes: Sequence[ScopeUse]) -> Body:
-    """All limits of a line, its own and those of what it belongs to."""
+    """All limits of a queue: its own, and those of its namespace, budget group and cluster."""
     return {
         "task_queue": queue.name,
         "task_queue_type": queue.kind.value,
@@ -29,7 +29,7 @@ def line(queue: Queue, own: LimitsView, scopes: Sequence[ScopeUse]) -> Body:
 
 
 def scope(view: LimitsView) -> Body:
-    """A scope with who holds its leases."""
+    """The limits of a scope with the holders of its leases."""
     return {"scope": view.scope, **_view(view, SCOPE_NAMES)}
 
 
@@ -117,7 +117,7 @@ def _holder(task: Task, view: LimitsView) -> Body:
 
 
 def pause(view: LimitsView) -> Body:
-    """Only whether it is paused, and by whom."""
+    """Whether it is paused, since when, by whom and why."""
     (found,) = (each for each in view.limits if each.setting_name is LimitSetting.PAUSED)
     return {
         "paused": queue_settings.public_value(found.setting_name, found.value),
@@ -127,7 +127,7 @@ def pause(view: LimitsView) -> Body:
 
 
 def member(queue: Queue) -> Body:
-    """A line that belongs to a budget group."""
+    """A queue that belongs to a budget group."""
     return {
         "namespace": queue.namespace,
         "task_queue": queue.name,
@@ -136,7 +136,7 @@ def member(queue: Queue) -> Body:
 
 
 def declared_change(each: PolicyChange) -> Body:
-    """One line of the log of declared limits; values as they were logged."""
+    """An entry of the log of declared limits, with values as logged."""
     return {
         "version": each.version,
         "at": iso(each.at_ms),
@@ -149,7 +149,7 @@ def declared_change(each: PolicyChange) -> Body:
 
 
 def change(each: PolicyChange) -> Body:
-    """One line of the log of a scope."""
+    """An entry of the change log of a scope."""
     body = queue_settings.change(each)
     del body["fairness_key"]
     return body | {"setting": SCOPE_NAMES.get(LimitSetting(each.setting), each.setting)}

@@ -1,7 +1,7 @@
-"""How fast a queue may give out activities: what holds, who says so, and what its workers take by themselves.
+"""The dispatch rate of a queue's activities: its limit, the source of the limit, and the rate caps of its workers.
 
-The two caps are not the same. The queue's is kept by the servers, for all workers together; a worker's own is kept by
-that worker, for itself, however much room the queue has.
+The rate of a queue is enforced by the servers, for all workers together. The rate cap of a worker is enforced by that
+worker, for itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOCAL_CAP = "max_activities_per_second"
 
 
 def queue_rate(queue: Queue, workers: Sequence[WorkerRecord], now_ms: int) -> Body:
-    """The rate of a line with where it comes from; `workers` are those that poll it."""
+    """The rate limit of a queue with its source; `workers` are those that poll it."""
     rate = queue.rules.queue_rate
     opens = None if rate is None else rates.open_at_ms(rate, queue.paid_until_ns, now_ms)
     body: Body = {
@@ -41,7 +41,7 @@ def queue_rate(queue: Queue, workers: Sequence[WorkerRecord], now_ms: int) -> Bo
 
 
 def conveyed(rate: WorkerRate | None) -> Body | None:
-    """What workers conveyed, and until when it holds if nobody says it again."""
+    """The rate that workers reported, and when it lapses unless it is reported again."""
     if rate is None:
         return None
     return {
@@ -54,7 +54,7 @@ def conveyed(rate: WorkerRate | None) -> Body | None:
 
 
 def worker_rate_cap(worker: WorkerRecord) -> float | None:
-    """How many activities a second a worker takes at most by itself; None: as many as there are."""
+    """The rate cap that a worker enforces itself, in activities per second; None if it has none."""
     advertised = worker.advertised.get(LOCAL_CAP)
     return float(advertised) if isinstance(advertised, int | float) else None
 
@@ -74,20 +74,22 @@ def _conflict(rate: WorkerRate | None, now_ms: int) -> Body | None:
 
 
 def _worker_caps(workers: Sequence[WorkerRecord], limit_micro: int | None) -> Body:
-    """What the workers take at most together, and whether that or the queue's limit is the tighter of the two."""
+    """The sum of the rate caps of the workers, and whether it or the limit of the queue is lower."""
     caps = [worker_rate_cap(each) for each in workers if each.activity_slots]
-    named = [each for each in caps if each is not None]
-    total_micro = sum(map(to_micro, named)) if caps and len(named) == len(caps) else None
-    tighter = None
-    if total_micro is not None or limit_micro is not None:
-        workers_are = total_micro is not None and (limit_micro is None or total_micro < limit_micro)
-        tighter = "workers" if workers_are else "queue"
+    capped = [each for each in caps if each is not None]
+    total_micro = sum(map(to_micro, capped)) if caps and len(capped) == len(caps) else None
     return {
         "limit": _per_second(total_micro),
-        "capped_workers": len(named),
-        "uncapped_workers": len(caps) - len(named),
-        "tighter": tighter,
+        "capped_workers": len(capped),
+        "uncapped_workers": len(caps) - len(capped),
+        "tighter": _lower_cap(total_micro, limit_micro),
     }
+
+
+def _lower_cap(workers_micro: int | None, queue_micro: int | None) -> str | None:
+    if workers_micro is None:
+        return None if queue_micro is None else "queue"
+    return "workers" if queue_micro is None or workers_micro < queue_micro else "queue"
 
 
 def _per_second(micro: int | None) -> float | None:

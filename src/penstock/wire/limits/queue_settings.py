@@ -1,4 +1,4 @@
-"""The settings of a line of tasks as operators read them: public units, with who set what, when and why."""
+"""Settings of a queue's tasks of one kind as operators read them: in public units, with author, time and reason."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ _UNITS: Final[Mapping[str, Callable[[int | str], Shown]]] = MappingProxyType(
         "fairness_weight_override": _milli,
     }
 )
-"""From what is kept, or stands in the log, to what is shown."""
+"""Converts stored values to public ones."""
 
 
 def config(queue: Queue, keys: Sequence[KeySettings], key_count: int) -> Body:
-    """All settings of a line, and what follows from them."""
+    """All settings of a queue, and their effective values."""
     policy = queue.policy.at(queue.at_ms)
     body: Body = {
         "task_queue": queue.name,
@@ -98,7 +98,7 @@ def is_fair(queue: Queue) -> bool:
 
 
 def in_force(policy: Policy) -> Body:
-    """The settings that somebody made."""
+    """The settings that were set explicitly."""
     return {
         setting_name.value: setting(setting_name, policy.settings[setting_name])
         for setting_name in QUEUE_SETTINGS
@@ -119,7 +119,7 @@ def setting(setting_name: LimitSetting, made: SettingValue | None) -> Body | Non
 
 
 def public_value(setting_name: LimitSetting, stored: int | str | None) -> Shown:
-    """A value in public units; who is not told to pause does not."""
+    """A stored value in public units; an unset pause is false."""
     return _logged(setting_name, None if stored is None else str(stored))
 
 
@@ -137,7 +137,7 @@ def _key(each: KeySettings) -> Body:
 
 
 def change(each: PolicyChange) -> Body:
-    """One line of the log."""
+    """An entry of the change log."""
     return {
         "version": each.version,
         "at": iso(each.at_ms),

@@ -1,0 +1,1 @@
+"""Tasks as workers receive them."""

@@ -1,4 +1,4 @@
-"""Tasks as workers receive them."""
+"""Workflow tasks and activity tasks as workers receive them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNKNOWN_RESUME: dict[str, Any] = dict.fromkeys(
 
 
 def workflow_task(task: Task, run: Run, events: Sequence[RecordedEvent], known: int = 0) -> Body:
-    """The task with its history, or with what came after the event up to which its worker knows it."""
+    """A task with its history, or with the events after `known`, which its worker has cached."""
     assert task.lease_expires_at_ms is not None
     seen = events[-1].sequence if events else known
     body = {
@@ -87,7 +87,7 @@ def activity_task(task: Task, run: Run, activity: Activity) -> Body:
 
 
 def _details(activity: Activity) -> Any:
-    """What an attempt before this one told last of how far it was."""
+    """The last heartbeat details of a previous attempt."""
     return json.loads(activity.heartbeat_details).get("details") if activity.heartbeat_details else None
 
 

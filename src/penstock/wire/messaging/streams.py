@@ -1,4 +1,4 @@
-"""Streams on the wire: messages that are sent to workflows, items that are added to streams, and what readers see."""
+"""Message streams and workflow streams: requests and responses."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ Items = Annotated[list[Item], Meta(min_length=1, max_length=ITEMS_PER_APPEND_MAX
 class AppendItems(RequestModel):
     items: Items
     max_pending_items: PendingMax | None = None
-    """Refuse the items if more than so many would not be read."""
+    """Reject the items if more than so many would be unread."""
 
 
 class CloseStream(RequestModel):
     error_reason: ErrorReason | None = None
-    """With this, the stream ends as errored."""
+    """If given, the stream ends with an error."""
     retention_seconds: Seconds | None = None
-    """How long it is kept; as long as its run, where nothing is said."""
+    """How long it is retained; as long as its run by default."""
 
 
 class ReadItems(RequestModel):
@@ -89,25 +89,30 @@ def close(request: CloseStream) -> StreamClose:
 
 
 def directive(body: Mapping[str, Any] | None, field: str = "workflow_stream") -> Body | None:
-    """What a command does with a stream, checked; payloads become blobs."""
+    """Parse the stream operation of a command; payloads become blobs."""
     if body is None:
         return None
-    try:
-        said = parse(dict(body), _Directive)
-    except ValidationFailed as refusal:
-        errors = refusal.details["errors"]
-        raise ValidationFailed({f"{field}.{name}": each for name, each in errors.items()}) from None
-    if said.operation == "append" and not said.items:
-        raise ValidationFailed({f"{field}.items": ["is required: what is to be added"]})
-    if said.operation == "error" and said.error_reason is None:
-        raise ValidationFailed({f"{field}.error_reason": ["is required: why the stream ends"]})
-    checked: Body = msgspec.structs.asdict(said)
+    parsed = _parse_directive(body, field)
+    checked: Body = msgspec.structs.asdict(parsed)
     checked["items"] = [
-        msgspec.structs.asdict(each) | {"payload": _blob(each, f"{field}.items.{place}")}
-        for place, each in enumerate(said.items or ())
+        msgspec.structs.asdict(each) | {"payload": _blob(each, f"{field}.items.{index}")}
+        for index, each in enumerate(parsed.items or ())
     ]
-    checked["error_reason"] = said.error_reason if said.operation == "error" else None
+    checked["error_reason"] = parsed.error_reason if parsed.operation == "error" else None
     return checked
+
+
+def _parse_directive(body: Mapping[str, Any], field: str) -> _Directive:
+    try:
+        parsed = parse(dict(body), _Directive)
+    except ValidationFailed as error:
+        errors = error.details["errors"]
+        raise ValidationFailed({f"{field}.{name}": each for name, each in errors.items()}) from None
+    if parsed.operation == "append" and not parsed.items:
+        raise ValidationFailed({f"{field}.items": ["is required: the items to append"]})
+    if parsed.operation == "error" and parsed.error_reason is None:
+        raise ValidationFailed({f"{field}.error_reason": ["is required: why the stream failed"]})
+    return parsed
 
 
 def _draft(item: Item, field: str) -> StreamItemDraft:
@@ -121,7 +126,7 @@ def _draft(item: Item, field: str) -> StreamItemDraft:
 
 
 def _blob(item: Item, field: str) -> Blob | None:
-    """The payload of an item; None when only a reference says where it lies."""
+    """The payload of an item; None if it only has a reference."""
     if item.payload is None and item.payload_reference is not None:
         return None
     return Blob(payloads.parse_value(item.payload, f"{field}.payload").blob)

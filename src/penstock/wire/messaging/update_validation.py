@@ -1,4 +1,4 @@
-"""The validation of updates on the wire: the task that a worker gets, and what it says."""
+"""Update validation: the task that a worker receives, and its reports."""
 
 from __future__ import annotations
 

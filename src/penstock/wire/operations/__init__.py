@@ -1,0 +1,1 @@
+"""System operations, history export and journal."""

@@ -1,4 +1,4 @@
-"""A history export as JSON: canonical from its first byte, so that it is sealed while it is written."""
+"""The history export: canonical JSON, sealed while it is written."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CODECS: Final[Body] = {
 class BundleWriter:
     """Writes one export in parts: `head`, then `events` for each page, then `tail`.
 
-    Its members stand in their canonical order, except the seal, which comes last and does not cover itself.
+    Members are in canonical order, except the seal, which comes last and does not cover itself.
     """
 
     def __init__(self, bundle: Bundle, key: str | None = None) -> None:
@@ -47,7 +47,7 @@ class BundleWriter:
 
     @property
     def checksum(self) -> str:
-        """Of the whole, once `tail` was written."""
+        """The checksum of the export, available after `tail`."""
         return self._seal.checksum
 
     def head(self) -> bytes:
@@ -159,7 +159,7 @@ def _workflow(bundle: Bundle) -> Body:
 
 
 def _waits(run: Run) -> list[Body]:
-    """What an open run waits for, counted."""
+    """What an open run waits for, by kind."""
     counts = {
         "activity": run.open_activities,
         "timer": run.open_timers,
@@ -170,14 +170,13 @@ def _waits(run: Run) -> list[Body]:
 
 
 def _parents(run: Run) -> list[Body]:
-    lineage = json.loads(run.lineage)
-    if not lineage.get("parent_run_id"):
+    if not run.lineage.is_child:
         return []
     return [
         {
-            "parent_workflow_instance_id": lineage.get("parent_workflow_id"),
-            "parent_workflow_run_id": lineage["parent_run_id"],
-            "parent_sequence": lineage.get("parent_step"),
+            "parent_workflow_instance_id": run.lineage.parent_workflow_id,
+            "parent_workflow_run_id": run.lineage.parent_run_id,
+            "parent_sequence": run.lineage.parent_step,
         }
     ]
 
@@ -194,7 +193,7 @@ def _manifest(path: str, blob: Blob | None) -> Body:
 
 
 def _event(event: RecordedEvent, run: Run) -> Body:
-    """One line; the first also carries what the run was started with, which a replay begins from."""
+    """An event; the first one includes the input of the run, from which a replay starts."""
     payload = json.loads(event.payload)
     if event.sequence == 1:
         payload = {"payload_codec": CODEC} | payload | {"arguments": run.input}

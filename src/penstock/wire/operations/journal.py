@@ -1,4 +1,4 @@
-"""The JSON lines that a check reads: a server's journal, and what clients saw of it."""
+"""JSON lines that `penstock verify` reads: the journal of a server, and observations of clients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Instant = Annotated[float, Meta(ge=-INT_MAX, le=INT_MAX)]
 
 
 class InvalidJournalLine(InvalidInput):
-    """A line that cannot be read: which one, and why. Nothing was checked."""
+    """A line that cannot be parsed; nothing was checked."""
 
     def __init__(self, source: str, number: int, problem: str) -> None:
         super().__init__(Reason.VALIDATION_FAILED, f"{source}, line {number}: {problem}.")
@@ -43,7 +43,7 @@ class _Op(msgspec.Struct):
 
 
 class _LimitsSet(msgspec.Struct):
-    """Fields that are left out stay as they are; null unsets."""
+    """Limits that are left out stay as they are; null unsets one."""
 
     t_inv: Instant
     scope: Annotated[str, Meta(min_length=1)]
@@ -93,19 +93,19 @@ _OPS: dict[str, msgspec.json.Decoder[Any]] = {
 
 
 def read_journal(lines: Iterable[bytes], source: str) -> Iterator[JournalLine]:
-    """The events of a journal; a line that is none is refused by its number."""
+    """The events of a journal. Raises `InvalidJournalLine` with the line number."""
     for number, raw in enumerate(lines, start=1):
         if raw.isspace():
             continue
         try:
             line = _decoder(_EVENTS, _PEEK_EVENT.decode(raw).event, "event").decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            _refuse(source, number, error)
+            _fail(source, number, error)
         yield line
 
 
 def read_observations(lines: Iterable[bytes], source: str) -> Iterator[Observation]:
-    """What a client wrote down. A last line that is torn off is left out: its writer was killed in the middle."""
+    """The observations of a client. An incomplete last line is skipped: its writer was killed while writing."""
     for number, raw in enumerate(lines, start=1):
         if raw.isspace():
             continue
@@ -114,9 +114,9 @@ def read_observations(lines: Iterable[bytes], source: str) -> Iterator[Observati
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if not raw.endswith(b"\n") and not isinstance(error, msgspec.ValidationError):
                 return
-            _refuse(source, number, error)
+            _fail(source, number, error)
         if _is_answered_before_sent(seen):
-            raise InvalidJournalLine(source, number, "the call was answered before it was sent")
+            raise InvalidJournalLine(source, number, "the call returned before it was sent")
         yield seen.value if isinstance(seen, _LimitsSet) else seen
 
 
@@ -125,7 +125,7 @@ def _decoder(known: dict[str, msgspec.json.Decoder[Any]], name: str, field: str)
     if decoder is None:
         near = nearest(name[:64], known)
         hint = f"; did you mean {near[0]!r}" if near else ""
-        raise msgspec.ValidationError(f"{field} {name[:64]!r} is none that can be checked{hint}")
+        raise msgspec.ValidationError(f"{field} {name[:64]!r} is unknown{hint}")
     return decoder
 
 
@@ -134,6 +134,6 @@ def _is_answered_before_sent(seen: object) -> bool:
     return t_inv is not None and t_ok is not None and t_ok < t_inv
 
 
-def _refuse(source: str, number: int, error: Exception) -> NoReturn:
+def _fail(source: str, number: int, error: Exception) -> NoReturn:
     problem = "text that is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
     raise InvalidJournalLine(source, number, problem) from None

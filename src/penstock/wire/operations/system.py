@@ -1,4 +1,4 @@
-"""What administrators send to look after a namespace, and what they are told."""
+"""Requests and responses of the system operations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RepairRun(RequestModel):
 
 
 class ScanParameters(RequestModel):
-    """How much is looked for at once; more than 100 is 100."""
+    """The number of results; at most 100."""
 
     limit: Annotated[int, Meta(ge=1, le=1_000_000)] = AT_ONCE_MAX
 
@@ -55,7 +55,7 @@ class RetentionPass(RequestModel):
 
 
 def failing(found: Sequence[FailingType], *, truncated: bool) -> Body:
-    """Workflow tasks that fail again and again, by type: a bounded number of types."""
+    """Workflow types whose tasks fail repeatedly; a bounded number of types."""
     listed, left_out = found[:TYPES_SHOWN], found[TYPES_SHOWN:]
     return {
         "max_consecutive_failures": max((each.failures_most for each in found), default=0),
@@ -85,7 +85,7 @@ NO_DRIFT: Final[Body] = {
     "label_cardinality_policy": "bounded",
     "by_table": [],
 }
-"""Nothing can drift: what is shown is read from the rows that decide."""
+"""The repair view of a namespace. There is no drift: counts are read from the authoritative rows."""
 
 
 def runs(open_: OpenRuns, closed: ClosedRuns, most: int, repair_needed: int) -> Body:

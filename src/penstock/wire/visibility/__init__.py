@@ -1,0 +1,1 @@
+"""Searches, explanations and debug views."""

@@ -1,10 +1,12 @@
-"""The inside of a run as JSON."""
+"""The debug view of a run."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from typing import Any, Final
+
+from msgspec.structs import asdict
 
 from penstock.core.last_error import split_error
 from penstock.core.model import Activity, RecordedEvent, Run, Task, TaskState
@@ -19,7 +21,7 @@ _STATES: Final = {TaskState.READY: "ready", TaskState.DELAYED: "delayed", TaskSt
 
 
 def execution(run: Run, status: str, facts: Mapping[str, Any]) -> Body:
-    """What is known of the run itself; `facts` are what its reader has worked out."""
+    """The run itself; `facts` are added to it."""
     return {
         "status": status,
         "status_bucket": run.status.bucket,
@@ -79,7 +81,7 @@ def _preview(payload: str) -> str:
 
 
 def workflow_task(task: Task, run: Run, now_ms: int) -> Body:
-    blocked = None if run.blocked is None else json.loads(run.blocked)
+    blocked = None if run.blocked is None else asdict(run.blocked)
     error, stack = split_error(task.last_error)
     return {
         "task_id": task.task_id,
@@ -111,11 +113,11 @@ def workflow_task(task: Task, run: Run, now_ms: int) -> Body:
 def _summary(task: Task, now_ms: int) -> str:
     match task.state:
         case TaskState.LEASED:
-            return f"Held by {task.lease_owner}" + (", beyond its lease" if _is_expired(task, now_ms) else "")
+            return f"Held by {task.lease_owner}" + (", lease expired" if _is_expired(task, now_ms) else "")
         case TaskState.DELAYED:
-            return f"Rests until {iso(task.available_at_ms)}"
+            return f"Delayed until {iso(task.available_at_ms)}"
         case _:
-            return "Waits for a worker"
+            return "Waiting for a worker"
 
 
 def _is_expired(task: Task, now_ms: int) -> bool:

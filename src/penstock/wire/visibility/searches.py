@@ -1,4 +1,4 @@
-"""What callers send to find runs, to act on many of them, and to name what they are found by."""
+"""Requests that find runs, act on many of them, and register search attributes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BATCH_RUNS_MAX = 500
 
 
 class FindWorkflows(RequestModel):
-    """What runs are narrowed by; all that is said must hold."""
+    """Filters of runs, combined by AND."""
 
     workflow_type: Name | None = None
     status: Bucket | None = None
@@ -40,9 +40,9 @@ class RegisterSearchAttribute(RequestModel):
 
 
 class BatchOperation(RequestModel, forbid_unknown_fields=True):
-    """What is to be done to all open runs that a query finds.
+    """An operation on all open runs that a query finds.
 
-    A field that is not known is refused: a filter that is misspelt would let through what it should not.
+    Unknown fields are errors: a misspelt filter would select too many runs.
     """
 
     operation: Literal["cancel", "terminate", "signal"]
@@ -53,6 +53,6 @@ class BatchOperation(RequestModel, forbid_unknown_fields=True):
     dry_run: bool | None = None
     max_runs: Annotated[int, Meta(ge=1, le=BATCH_RUNS_MAX)] | None = None
     request_id: RequestId | None = None
-    """With the same one, a signal that is sent again reaches no run twice."""
+    """Deduplicates: a repeated signal with the same id reaches no run twice."""
     token: PageToken | None = None
-    """`next_token` of the answer before, to go on from there."""
+    """`next_token` of the previous response, to continue from there."""

@@ -1,4 +1,4 @@
-"""Why something waits, as JSON."""
+"""Explanations of why a task waits."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from penstock.core.why.values import (
 Body = dict[str, Any]
 
 
-def answer(explanation: WaitExplanation, now_ms: int) -> Body:
-    """The answer without what it is about."""
+def explanation_body(explanation: WaitExplanation, now_ms: int) -> Body:
+    """The explanation, without its subject."""
     binding = explanation.binding
     free = (ConstraintKind.NOT_WAITING, ConstraintKind.QUARANTINED, ConstraintKind.LEASED)
     return {
@@ -36,7 +36,7 @@ def answer(explanation: WaitExplanation, now_ms: int) -> Body:
 
 
 def subject(run: Run, task: Task | None, activity: Activity | None) -> Body:
-    """What is explained."""
+    """The subject of an explanation."""
     body: Body = {
         "namespace": run.namespace,
         "workflow_id": run.workflow_id,
@@ -80,7 +80,7 @@ def constraint(each: Constraint, now_ms: int) -> Body:
 
 
 def remedy(each: Remedy, now_ms: int) -> Body:
-    """What would free it: for people as a text, for programs in parts."""
+    """A remedy: as text for people, as fields for programs."""
     parts = {
         "scope": each.scope,
         "to": each.to / 1_000_000 if each.is_rate and each.to is not None else each.to,

@@ -1,4 +1,4 @@
-"""Commands as workers send them, field by field."""
+"""Commands of workflow tasks as workers send them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from penstock.wire.fields import (
 from penstock.wire.requests import Anything, Dispatch, IdReuse, RequestModel, RetryPolicy, WithPriority
 
 AnyWorkflowId = Annotated[str, Meta(max_length=10_000)]
-"""What workflow code gives as a workflow id. Ids come from data: one that no workflow can have is the failure of that
-step, which the code can catch, and not a refusal of the whole workflow task, which would be tried again for ever."""
+"""A workflow id from workflow code, unchecked. An invalid one fails the step, which the code can catch; rejecting the
+whole workflow task would retry it without end."""
 
 
 class ScheduleActivityCommand(WithPriority, kw_only=True):
@@ -106,7 +106,7 @@ class FailWorkflowCommand(RequestModel):
 
 
 class ContinueAsNewCommand(WithPriority, kw_only=True):
-    """Whatever is left out is inherited from the run that ends."""
+    """Fields that are left out are inherited from the run that ends."""
 
     arguments: Anything = None
     queue: Name | None = None
@@ -139,9 +139,9 @@ class LocalActivityCommand(RequestModel):
     timeout_kind: Name | None = None
     retry_policy: RetryPolicy | None = None
     exception: Object | None = None
-    """The error in full, with its causes."""
+    """The full error with its causes."""
     local_number: Annotated[int, Meta(ge=1, le=INT_MAX)] | None = None
-    """Which of the run's local activities it is: those that run at once end in any order."""
+    """Number of the local activity in its run; those that run concurrently end in any order."""
 
 
 class StartChildCommand(WithPriority, kw_only=True):
@@ -150,7 +150,7 @@ class StartChildCommand(WithPriority, kw_only=True):
     arguments: Anything = None
     workflow_id: AnyWorkflowId | None = None
     id_reuse_policy: IdReuse | None = None
-    """Whether the child may have the id of a closed workflow; left out: it may not."""
+    """Whether the child may reuse the id of a closed workflow; not by default."""
     parent_close_policy: ClosePolicy | None = None
     retry_policy: RetryPolicy | None = None
     execution_timeout_seconds: Seconds | None = None
@@ -206,7 +206,7 @@ class FailUpdateCommand(RequestModel):
 class CancelStepCommand(RequestModel):
     step_sequence: Annotated[int, Meta(ge=1, le=INT_MAX)]
     wait: bool | None = None
-    """Of an activity: record how it ends, once it was asked to stop."""
+    """For an activity: wait for its outcome after requesting cancellation."""
 
 
 class SignalExternalCommand(RequestModel):
@@ -215,7 +215,7 @@ class SignalExternalCommand(RequestModel):
     run_id: Name | None = None
     arguments: Anything = None
     child_workflow_only: bool | None = None
-    """Only to a child of the run that asks: another workflow that has the id by now is not told."""
+    """Only if the target is a child of this run, not another workflow that reused the id."""
 
 
 class CancelExternalCommand(RequestModel):

@@ -1,4 +1,4 @@
-"""The commands of a completed workflow task, from JSON to the core's values."""
+"""Parses the commands of a completed workflow task into values of the core."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from penstock.wire.fields import FAIRNESS_KEY_BYTES_MAX
 from penstock.wire.messaging import streams
 from penstock.wire.numbers import to_milli
 from penstock.wire.request_parser import parse
-from penstock.wire.requests import NestedPriority, RetryPolicy, WithPriority
+from penstock.wire.requests import NestedPriority, RetryPolicy, StartWorkflow, WithPriority
 from penstock.wire.workflows.command_shapes import (
     CancelExternalCommand,
     CancellationPolicy,
@@ -75,7 +75,7 @@ from penstock.wire.workflows.command_shapes import (
 
 T = TypeVar("T")
 STEPWISE_MAX = 1_000
-"""Commands of one workflow task."""
+"""Most commands of one workflow task."""
 MEMO_ENTRIES_MAX = 100
 MEMO_VALUE_BYTES_MAX = 10_240
 _MEMO_KEY = re.compile(r"(?!-?[0-9]+\Z)[A-Za-z0-9_.:-]{1,64}\Z")
@@ -93,32 +93,27 @@ _GROUP = (
     "selection_member_size",
     "selection_member_kind",
 )
-"""What an event must repeat of the group that the command which caused it belongs to."""
+"""Fields of a parallel group that an event repeats from its command."""
 
 
 def parse_commands(
     bodies: Sequence[Mapping[str, Any]], namespace: str | None = None, *, concurrent: bool = False
 ) -> list[Command]:
-    """All commands or a refusal that names the wrong ones: `commands.0.delay_seconds`.
+    """Parse all commands; the error names invalid fields as `commands.0.delay_seconds`.
 
-    A command speaks of its own namespace only. Some are for concurrent runs alone, some for all others.
+    A command may only name its own namespace. Some commands are for concurrent runs only, some for stepwise runs.
     """
+    if not concurrent:
+        _check_count(bodies)
     commands: list[Command] = []
     errors: dict[str, list[str]] = {}
-    if not bodies and not concurrent:
-        raise ValidationFailed({"commands": ["must have at least one command, unless the run is concurrent"]})
-    if len(bodies) > STEPWISE_MAX and not concurrent:
-        raise ValidationFailed(
-            {"commands": [f"must be at most {STEPWISE_MAX}, unless the run is concurrent"]}
-        )
     for index, body in enumerate(bodies):
         try:
             _check_namespace(body, namespace)
             _check_mode(body, concurrent=concurrent)
             command = _command(dict(body))
-        except ValidationFailed as refusal:
-            for field, problems in refusal.details["errors"].items():
-                errors[f"commands.{index}.{field}"] = problems
+        except ValidationFailed as error:
+            errors |= {f"commands.{index}.{field}": each for field, each in error.details["errors"].items()}
             continue
         commands.append(command)
         if isinstance(command, Terminal) and index < len(bodies) - 1:
@@ -126,6 +121,15 @@ def parse_commands(
     if errors:
         raise ValidationFailed(errors)
     return commands
+
+
+def _check_count(bodies: Sequence[Mapping[str, Any]]) -> None:
+    if not bodies:
+        raise ValidationFailed({"commands": ["must have at least one command, unless the run is concurrent"]})
+    if len(bodies) > STEPWISE_MAX:
+        raise ValidationFailed(
+            {"commands": [f"must be at most {STEPWISE_MAX}, unless the run is concurrent"]}
+        )
 
 
 def _check_namespace(body: Mapping[str, Any], namespace: str | None) -> None:
@@ -137,10 +141,12 @@ def _check_namespace(body: Mapping[str, Any], namespace: str | None) -> None:
 def _check_mode(body: Mapping[str, Any], *, concurrent: bool) -> None:
     kind = body.get("type")
     if isinstance(kind, str) and kind in (_STEPWISE_ONLY if concurrent else _CONCURRENT_ONLY):
-        manner = "stepwise" if concurrent else "concurrent"
-        raise ValidationFailed({"type": [f"{kind} is for {manner} runs"]})
+        mode = "stepwise" if concurrent else "concurrent"
+        raise ValidationFailed({"type": [f"{kind} is for {mode} runs"]})
     if concurrent and body.get("parallel_group_path") is not None:
-        raise ValidationFailed({"parallel_group_path": ["the steps of a concurrent run are in no groups"]})
+        raise ValidationFailed(
+            {"parallel_group_path": ["must be left out: steps of a concurrent run have no groups"]}
+        )
 
 
 def _command(body: dict[str, Any]) -> Command:
@@ -193,7 +199,7 @@ def _continue(body: dict[str, Any]) -> ContinueAsNew:
         _arguments(request.arguments),
         request.workflow_type,
         request.queue,
-        wish(request),
+        priority_override(request),
         request.run_timeout_seconds,
         None if request.retry_policy is None else retry_policy(request.retry_policy),
         request.memo,
@@ -203,57 +209,63 @@ def _continue(body: dict[str, Any]) -> ContinueAsNew:
 
 def _local(body: dict[str, Any]) -> RecordLocalActivity:
     request = parse(body, LocalActivityCommand)
-    if request.outcome != "completed" and request.message is None:
-        raise ValidationFailed({"message": ["must say how the activity ended"]})
+    completed = request.outcome == "completed"
+    if not completed and request.message is None:
+        raise ValidationFailed({"message": ["is required: how the activity ended"]})
     fields = {
         "attempts": request.attempts,
         "attempt_count": len(request.attempts or ()) or 1,
         "message": request.message,
         "exception_type": request.exception_type,
         "exception_class": request.exception_type,
-        "non_retryable": None if request.outcome == "completed" else bool(request.non_retryable),
+        "non_retryable": None if completed else bool(request.non_retryable),
         "timeout_kind": request.timeout_kind,
-        "exception": None if request.outcome == "completed" else request.exception,
+        "exception": None if completed else request.exception,
     }
-    numbered = {} if request.local_number is None else {"local_number": request.local_number}
     return RecordLocalActivity(
         activity_type=request.activity_type,
         outcome=request.outcome,
         arguments=_arguments(request.arguments),
-        result=_value(request.result, "result") if request.outcome == "completed" else None,
-        told={name: value for name, value in fields.items() if value is not None},
-        extra=_extra(body) | numbered,
+        result=_value(request.result, "result") if completed else None,
+        told=_present(fields),
+        extra=_extra(body) | _present({"local_number": request.local_number}),
     )
 
 
 def _child(body: dict[str, Any]) -> StartChild:
     request = parse(body, StartChildCommand)
-    execution, run = request.execution_timeout_seconds, request.run_timeout_seconds
-    if execution is not None and run is not None and run > execution:
-        raise ValidationFailed(
-            {"run_timeout_seconds": [f"must not exceed execution_timeout_seconds ({execution})"]}
-        )
-    asked = request.workflow_id
-    problem = None if asked is None else identifiers.WORKFLOW_ID.problem(asked)
+    errors = run_timeout_errors(request)
+    if errors:
+        raise ValidationFailed(errors)
+    workflow_id = request.workflow_id
+    problem = None if workflow_id is None else identifiers.WORKFLOW_ID.problem(workflow_id)
     return StartChild(
         workflow_type=request.workflow_type,
         task_queue=request.queue,
         arguments=_arguments(request.arguments),
-        workflow_id=asked if problem is None else None,
+        workflow_id=workflow_id if problem is None else None,
         reuse=IdReusePolicy(request.id_reuse_policy or IdReusePolicy.REJECT_DUPLICATE),
         problem=None if problem is None else f"workflow_id: {problem}",
         policy=request.parent_close_policy or ClosePolicy.ABANDON,
         retry=retry_policy(request.retry_policy),
-        execution_timeout_s=execution,
-        run_timeout_s=run,
+        execution_timeout_s=request.execution_timeout_seconds,
+        run_timeout_s=request.run_timeout_seconds,
         extra=_extra(body),
-        priority=wish(request),
+        priority=priority_override(request),
         memo=request.memo or {},
         search_attributes=_named_attributes(request.search_attributes) or {},
         business_key=request.business_key,
         build_id=request.build_id,
         delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
     )
+
+
+def run_timeout_errors(request: StartWorkflow | StartChildCommand) -> dict[str, list[str]]:
+    """The problem of a run timeout that is longer than the execution timeout around it."""
+    execution_s, run_s = request.execution_timeout_seconds, request.run_timeout_seconds
+    if execution_s is None or run_s is None or run_s <= execution_s:
+        return {}
+    return {"run_timeout_seconds": [f"must not exceed execution_timeout_seconds ({execution_s})"]}
 
 
 def _side_effect(body: dict[str, Any]) -> RecordSideEffect:
@@ -279,11 +291,11 @@ def _search_attributes(body: dict[str, Any]) -> UpsertSearchAttributes:
 def _check_attribute_names(attributes: Mapping[str, Any], field: str) -> None:
     wrong = [name for name in attributes if not _ATTRIBUTE_KEY.match(name) or len(name) > 128]
     if wrong:
-        raise ValidationFailed({f"{field}.{wrong[0][:140]}": ["is not a name of a search attribute"]})
+        raise ValidationFailed({f"{field}.{wrong[0][:140]}": ["is not a valid name of a search attribute"]})
 
 
 def _named_attributes(attributes: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The search attributes of a run that a command starts. A null is as good as a name that is left out."""
+    """Search attributes of a run that a command starts; null entries are dropped."""
     _check_attribute_names(attributes or {}, "search_attributes")
     if attributes is None:
         return None
@@ -297,7 +309,7 @@ def _memo(body: dict[str, Any]) -> UpsertMemo:
         raise ValidationFailed({"entries": [f"must be at most {MEMO_ENTRIES_MAX}"]})
     for name, value in entries.items():
         if not _MEMO_KEY.match(name):
-            raise ValidationFailed({f"entries.{name[:80]}": ["is not a name that a memo can have"]})
+            raise ValidationFailed({f"entries.{name[:80]}": ["is not a valid name of a memo entry"]})
         if len(json.dumps(value).encode()) > MEMO_VALUE_BYTES_MAX:
             raise ValidationFailed({f"entries.{name}": [f"must be at most {MEMO_VALUE_BYTES_MAX} bytes"]})
     return UpsertMemo(entries, blob)
@@ -337,7 +349,7 @@ def _fail_update(body: dict[str, Any]) -> FailUpdate:
     return FailUpdate(
         request.update_id,
         request.message,
-        {name: value for name, value in fields.items() if value is not None},
+        _present(fields),
     )
 
 
@@ -380,7 +392,7 @@ def _schedule(request: ScheduleActivityCommand, body: dict[str, Any]) -> Schedul
         retry=retry_policy(request.retry_policy),
         timeouts=timeouts,
         extra=_extra(body) | _activity_extra(request),
-        priority=replace(wish(request), cost=request.cost_estimate),
+        priority=replace(priority_override(request), cost=request.cost_estimate),
         routing_key=request.routing_key,
         dispatch=None if resolved is None else msgspec.to_builtins(resolved),
         delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
@@ -390,44 +402,43 @@ def _schedule(request: ScheduleActivityCommand, body: dict[str, Any]) -> Schedul
 
 
 def _activity_extra(request: ScheduleActivityCommand) -> dict[str, Any]:
-    """What is kept with an activity, and repeated by its events."""
-    said = {ON_LOST_LEASE: request.on_lost_lease, BUILD_ID: request.build_id}
-    return {name: value for name, value in said.items() if value is not None}
+    """What is stored with an activity and repeated in its events."""
+    return _present({ON_LOST_LEASE: request.on_lost_lease, BUILD_ID: request.build_id})
 
 
 def instant_of(text: str | None, field: str) -> int | None:
-    """An instant on the wire, in milliseconds since 1970."""
+    """An ISO-8601 instant in milliseconds since 1970."""
     at_ms = None if text is None else instant(text)
     if text is not None and at_ms is None:
         raise ValidationFailed({field: ["must be an ISO-8601 instant"]})
     return at_ms
 
 
-_UNSAID = NestedPriority()
+_NO_PRIORITY = NestedPriority()
 
 
-def wish(said: WithPriority) -> PriorityOverride:
-    """Standing on the wire. A key is counted in bytes, because that is what is kept."""
-    nested = said.priority if isinstance(said.priority, NestedPriority) else _UNSAID
-    flat = None if isinstance(said.priority, NestedPriority) else said.priority
-    level = _agreed_value("priority_key", flat, said.priority_key, nested.priority_key)
-    key = _agreed_value("fairness_key", said.fairness_key, nested.fairness_key)
-    weight = _agreed_value("fairness_weight", said.fairness_weight, nested.fairness_weight)
+def priority_override(request: WithPriority) -> PriorityOverride:
+    """Level, key and weight of a request. Keys are bounded in bytes, which is how they are stored."""
+    nested = request.priority if isinstance(request.priority, NestedPriority) else _NO_PRIORITY
+    flat = None if isinstance(request.priority, NestedPriority) else request.priority
+    level = _agreed_value("priority_key", flat, request.priority_key, nested.priority_key)
+    key = _agreed_value("fairness_key", request.fairness_key, nested.fairness_key)
+    weight = _agreed_value("fairness_weight", request.fairness_weight, nested.fairness_weight)
     if key is not None and len(key.encode()) > FAIRNESS_KEY_BYTES_MAX:
         raise ValidationFailed({"fairness_key": [f"must be at most {FAIRNESS_KEY_BYTES_MAX} bytes"]})
     return PriorityOverride(level, key, None if weight is None else to_milli(weight))
 
 
 def _agreed_value(field: str, *values: T | None) -> T | None:
-    """What was said, once or more often."""
-    said = None
+    """The value that was given, once or in several fields with equal values."""
+    agreed = None
     for value in values:
         if value is None:
             continue
-        if said is not None and value != said:
-            raise ValidationFailed({field: ["is said twice, and not the same"]})
-        said = value if said is None else said
-    return said
+        if agreed is not None and value != agreed:
+            raise ValidationFailed({field: ["is given twice with different values"]})
+        agreed = value if agreed is None else agreed
+    return agreed
 
 
 def activity_timeouts(
@@ -436,7 +447,7 @@ def activity_timeouts(
     schedule_to_close_ms: int | None,
     heartbeat_ms: int | None,
 ) -> ActivityTimeouts:
-    """The four clocks; an inner clock may not outlast the one around it."""
+    """The four timeouts; an inner one must not exceed the one around it."""
     for name, inner, outer_name, outer in (
         ("heartbeat_timeout", heartbeat_ms, "start_to_close_timeout", start_to_close_ms),
         ("start_to_close_timeout", start_to_close_ms, "schedule_to_close_timeout", schedule_to_close_ms),
@@ -458,7 +469,7 @@ def layered_timeouts(
     schedule_to_close_ms: int | None,
     heartbeat_ms: int | None,
 ) -> ActivityTimeouts:
-    """The four clocks as layers of configuration gave them: nobody chose them together, so they are cut to fit."""
+    """The four timeouts from layers of configuration, which were not chosen together: inner ones are cut to fit."""
     return ActivityTimeouts(
         schedule_to_start_ms=schedule_to_start_ms,
         start_to_close_ms=start_to_close_ms,
@@ -492,11 +503,11 @@ def _fail(request: FailWorkflowCommand) -> FailWorkflow:
         "failed_step_sequence": request.failed_step_sequence,
         "failed_activity_execution_id": request.failed_activity_execution_id,
     }
-    return FailWorkflow(request.message, {name: value for name, value in fields.items() if value is not None})
+    return FailWorkflow(request.message, _present(fields))
 
 
 def _extra(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What the events of a step repeat. The innermost entry of its path is said once more beside the path."""
+    """Fields that the events of a step repeat. The innermost entry of its group path is repeated beside the path."""
     extra: dict[str, Any] = {}
     if body.get("summary") is not None:
         extra["summary"] = parse(dict(body), WithSummary).summary
@@ -506,7 +517,7 @@ def _extra(body: Mapping[str, Any]) -> dict[str, Any]:
         return extra
     for entry in parse(dict(body), GroupPath).path:
         if entry.parallel_group_index >= entry.parallel_group_size:
-            raise ValidationFailed({"parallel_group_path": ["has an index outside its group"]})
+            raise ValidationFailed({"parallel_group_path": ["has an index outside of its group"]})
     path = body["parallel_group_path"]
     if path[0].get("parallel_group_mode") == "select":
         parse(path[0], SelectEntry)
@@ -514,8 +525,12 @@ def _extra(body: Mapping[str, Any]) -> dict[str, Any]:
     return extra | entries[-1] | {"parallel_group_path": entries}
 
 
+def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def ms_of(seconds: int | None, milliseconds: int | None) -> int | None:
-    """A time that is said in seconds, or in milliseconds, which go before."""
+    """A duration given in seconds or in milliseconds, which take precedence."""
     return milliseconds if milliseconds is not None or seconds is None else seconds * 1000
 
 

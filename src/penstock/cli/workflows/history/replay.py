@@ -232,7 +232,7 @@ class ReplayOutcome:
         found = self.failure
         if not isinstance(found, NonDeterminismError):
             return {}
-        where = str(found).partition(_ADVICE)[0].partition(f"asks for {found.asked}")[2].lstrip(", ")
+        where = str(found).partition(_ADVICE)[0].partition(f"issued {found.asked}")[2].lstrip(", ")
         return {
             "sequence": found.sequence,
             "recorded": found.recorded,

@@ -1,4 +1,4 @@
-"""Two witnesses: whether the journal and the clients tell the same story, in the same order."""
+"""Agreement: the journal and the clients report the same facts in the same order."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from penstock.core.verify.observations import Reported
 from penstock.core.verify.observed_leases import ObservedLease, ObservedLeases
 
 JOURNAL_OUTCOMES = {"complete": ("completed", "throttled"), "fail": ("failed", "throttled", "returned")}
-"""How the end of a lease may be called after a report was accepted."""
+"""The journal's possible outcomes of a lease after an accepted report."""
 
 
 @dataclass(slots=True)
 class Offset:
-    """How far the journal's clock is ahead of the clients', as far as calls narrow it down."""
+    """The offset of the journal's clock to the clients', bounded by calls."""
 
     least: float = -inf
     most: float = inf
     last_at: float = -inf
     steps: list[tuple[float, float]] = field(default_factory=list)
-    """Between which two moments of the clients the journal's clock was moved."""
+    """Intervals of client time in which the journal's clock was set."""
 
     def narrow(self, at_ms: int, asked_at: float, known_at: float, slack_ms: float) -> float | None:
-        """Take in one more event; tells by how much the clock was moved, if it was."""
+        """Narrow the bounds by one event; returns by how much the clock was set, if it was."""
         least, most = at_ms - known_at, at_ms - asked_at
         moved = None
         if least > self.most + slack_ms:
@@ -43,7 +43,7 @@ class Offset:
 
 
 class AgreementLaw:
-    """Holds "acknowledged", "call-order", "one-outcome" and "namespace" against both witnesses."""
+    """Checks "acknowledged", "call-order", "one-outcome" and "namespace"."""
 
     def __init__(
         self, book: Findings, seen: ObservedLeases, clock: JournalClock, reading: ClockOptions
@@ -55,7 +55,7 @@ class AgreementLaw:
         self._offset = Offset()
         self._granted: set[LeaseId] = set()
         self.ends: dict[LeaseId, str] = {}
-        """How the leases ended that clients know, as the journal tells it."""
+        """The journal's ends of leases that clients know."""
         self._latest_sent = -inf
         self._latest_what = ""
 
@@ -91,7 +91,7 @@ class AgreementLaw:
             self._in_order(line, asked_at, min(accepted), f"the end of task {line.task_id}")
 
     def finish(self) -> None:
-        """What only the whole journal can tell: what is missing from it."""
+        """Check what needs the whole journal: facts that are missing from it."""
         self._one_outcome()
         if self._clock.begins_late:
             return

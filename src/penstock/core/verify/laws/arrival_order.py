@@ -1,4 +1,4 @@
-"""Order of arrival: of one queue, kind, level, key and type, who was acknowledged first is granted first."""
+"""Order of arrival: among tasks of one queue, kind, level, key and type, the first acknowledged is granted first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ArrivalGroup = tuple[str, str | None, str, int | None, str | None, str | None]
 
 
 class ArrivalOrderLaw:
-    """Holds "fifo" against the first grants of tasks whose starts say where they stand."""
+    """Checks "fifo" for the first grants of tasks whose starts were observed with their priority."""
 
     def __init__(self, book: Findings, seen: ObservedLeases) -> None:
         self._book = book

@@ -1,4 +1,4 @@
-"""Caps, as the journal tells them: looked at whenever a lease takes a place. A lowered cap only stops new ones."""
+"""Lease caps in the journal, checked whenever a lease begins to count. A lowered cap only stops new leases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.core.verify.live_leases import LiveLease, LiveLeases
 
 
 class CapLaw:
-    """Holds "cap" and "closed" against every lease that takes a place."""
+    """Checks "cap" and "closed" for every lease that begins to count."""
 
     def __init__(self, book: Findings, leases: LiveLeases) -> None:
         self._book = book

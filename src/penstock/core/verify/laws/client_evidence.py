@@ -1,8 +1,8 @@
 """What clients alone can prove: leases that were certainly live together, and dispatches certainly in one minute.
 
-A lease certainly lives from the answer that brought it until its holder reports, or until it may have expired.
-Where it was ended otherwise, it certainly lived until its holder last was told so. So no finding is a false alarm,
-though a breach may stay unseen.
+A lease is certainly live from the response that contained it until its holder reports, or until it may have expired.
+If it was ended otherwise, it was certainly live until the last response that confirmed it. So no violation is a false
+alarm, though some may go undetected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.core.verify.observed_leases import ObservedLease, ObservedLeases
 T = TypeVar("T")
 ENDING = ("complete", "fail", "hand_back")
 EARLY_ENDS = ("cancelled", "lost", "handed_back", "undelivered", "timed_out", "returned")
-"""Ends that the holder may not know of."""
+"""Ends that the holder may not know about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ Interval = tuple[float, float]
 def certain_span(
     seen: ObservedLease, how: str | None, clock_steps: Sequence[Interval] = ()
 ) -> CertainSpan | None:
-    """When a lease was certainly live; `how` is what the journal says of its end, if it does.
+    """When a lease was certainly live; `how` is its end in the journal, if known.
 
-    Nothing is certain beyond the moment at which the server's clock was moved: to it the lease may have expired.
+    Nothing is certain after the server's clock was set: the lease may have expired.
     """
     begins = _counts_from(seen)
     ends = min([_expires_at(seen), *(each.t_inv for each in seen.reports if each.op in ENDING)])
@@ -65,7 +65,7 @@ def _counts_from(seen: ObservedLease) -> float:
 
 
 def _expires_at(seen: ObservedLease) -> float:
-    """The earliest moment at which it may have expired."""
+    """The earliest time at which it may have expired."""
     told = [each for each in _accepted(seen) if each.expires_in_ms is not None]
     renewed = (each.t_inv + (each.expires_in_ms or 0) for each in told)
     return max([seen.asked_at + (seen.lease.expires_in_ms or 0), *renewed])
@@ -82,7 +82,7 @@ def _ended_unseen(seen: ObservedLease, how: str | None) -> bool:
 
 
 class ClientEvidenceLaw:
-    """Holds "client-cap", "client-rate" and "one-lease" against what clients saw."""
+    """Checks "client-cap", "client-rate" and "one-lease" by observations alone."""
 
     def __init__(self, book: Findings, seen: ObservedLeases) -> None:
         self._book = book
@@ -105,7 +105,7 @@ class ClientEvidenceLaw:
             self._rate(scope, got, clock_steps)
 
     def _by_scope(self, all_: Iterable[T], lease_of: Callable[[T], ObservedLease]) -> dict[str, list[T]]:
-        """Sorted into the scopes whose limits are known, in the order in which they come."""
+        """Grouped by the scopes whose limits are known, in order."""
         found: dict[str, list[T]] = {scope: [] for scope in sorted(self._changes.scopes)}
         for each in all_:
             for scope in self._changes.scopes.intersection(lease_of(each).scopes):
@@ -140,7 +140,7 @@ class ClientEvidenceLaw:
                 self._judge_cap(scope, span, [each for _, _, each in sorted(live)])
 
     def _judge_cap(self, scope: str, span: CertainSpan, live: list[CertainSpan]) -> None:
-        """The last of them to be granted had to find room under a cap of its own moment; it may be any of some."""
+        """One of the leases was granted last, under a cap that may have been in force then; find one that fits."""
         latest = max(each.seen.asked_at for each in live)
         cap = max(self._allowed(scope, each.seen) for each in live if each.seen.known_at >= latest)
         if len(live) > cap:
@@ -186,7 +186,7 @@ class ClientEvidenceLaw:
             )
 
     def _rate_of(self, scope: str, lease: ObservedLease) -> float:
-        """Most that may go in sixty seconds: calendar minutes allow twice the rate around their turn."""
+        """The most dispatches in sixty seconds: calendar minutes allow twice the limit around their turn."""
         since, until = lease.asked_at, lease.known_at
         rate = self._changes.most(scope, "max_dispatches_per_minute", since, until)
         sliding = self._changes.possible(scope, "window", since, until) == frozenset[LimitValue]({"sliding"})

@@ -1,6 +1,6 @@
-"""Budgets with cost, as the journal tells them: what a lease reserves counts until its end says what it was.
+"""Cost budgets in the journal: a lease's reservation counts until its end settles the real cost.
 
-A lease that ends without a word on its cost has cost what it reserved; one that was refunded has cost nothing.
+A lease that ends without a cost has cost what it reserved; a refunded one has cost nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.core.verify.live_leases import LiveLease
 
 @dataclass(slots=True)
 class Spending:
-    """What one lease costs one scope, and when it was reserved."""
+    """The cost of one lease in one scope, and when it was reserved."""
 
     at_ms: int
     holder: LeaseEvidence
@@ -26,7 +26,7 @@ class Spending:
 
 @dataclass(slots=True)
 class Spent:
-    """What one scope spent in the last sixty seconds, and in the calendar minute of the last lease."""
+    """The costs of one scope in the last sixty seconds, and in the calendar minute of the last lease."""
 
     era: int
     recent: deque[Spending] = field(default_factory=deque)
@@ -55,7 +55,7 @@ class Spent:
 
 
 class CostLaw:
-    """Holds "cost" against every lease that takes a place in a scope with a budget of cost."""
+    """Checks "cost" for every lease in a scope with a cost budget."""
 
     def __init__(self, book: Findings, clock: JournalClock) -> None:
         self._book = book

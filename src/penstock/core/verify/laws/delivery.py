@@ -25,7 +25,7 @@ _ACCEPTED_OPS = ("complete", "fail", "heartbeat", "started", "hand_back")
 
 
 class DeliveryLaw:
-    """Holds "delivered" against the end of every lease that counted."""
+    """Checks "delivered" at the end of every lease that counted."""
 
     def __init__(self, book: Findings, seen: ObservedLeases) -> None:
         self._book = book
@@ -51,7 +51,7 @@ class DeliveryLaw:
         return any(each.op in _ACCEPTED_OPS and each.verdict == "accepted" for each in reports)
 
     def _reached_no_client(self, line: LeaseEnded, live: LiveLease) -> bool:
-        """Whether every poll of its worker was answered, and no answer holds the lease."""
+        """Whether every poll of its worker got a response, and none of them contains the lease."""
         if line.lease_id in self._seen.leases or self._seen.reports.get(line.lease_id):
             return False
         grant = live.grant

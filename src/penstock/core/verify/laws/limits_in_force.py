@@ -1,4 +1,4 @@
-"""The journal may not lie for the server: a grant carries the limits that operators were told are in force."""
+"""Limits in force: a grant in the journal carries the limits that were acknowledged to operators."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ NUMBERS = ("max_active_leases", "max_dispatches_per_minute", "max_cost_per_minut
 
 
 class LimitsInForceLaw:
-    """Holds "limit-in-force" against each grant that a client asked for after a change was acknowledged.
+    """Checks "limit-in-force" for each grant that was requested after a change was acknowledged.
 
-    It holds "closed" against the lease itself, whatever the journal says of it.
+    Checks "closed" for the lease itself, independently of the journal.
     """
 
     def __init__(self, book: Findings, seen: ObservedLeases) -> None:
@@ -59,7 +59,7 @@ class LimitsInForceLaw:
         possible: frozenset[LimitValue] | None,
         told: ScopeLimits | None,
     ) -> None:
-        if possible is None or None in possible:  # whoever unsets a limit leaves it to the configuration
+        if possible is None or None in possible:  # unsetting a limit leaves it to the configuration
             return
         self._book.checked[Law.LIMIT_IN_FORCE] += 1
         carried = None if told is None else getattr(told, limit)
@@ -71,13 +71,13 @@ class LimitsInForceLaw:
         self._book.find(LawViolation(Law.LIMIT_IN_FORCE, said, line.at_ms, line.seq, scope))
 
     def look_at_leases(self) -> None:
-        """For each lease that clients got: no scope that it is in was closed all the while."""
+        """Check that no scope of an observed lease was closed during its whole poll."""
         for lease in self._seen.leases.values() if self._changes.scopes else ():
             for scope in sorted(self._changes.scopes.intersection(lease.scopes)):
                 self._was_open(lease, scope)
 
     def _was_open(self, lease: ObservedLease, scope: str) -> None:
-        """Limits wait for the start of a claimed lease; a pause does not."""
+        """Limits apply to a prefetched lease at its start; a pause applies to its grant."""
         numbers = NUMBERS[:2] if lease.lease.phase == "running" else ()
         for limit, closed in (("paused", True), *((number, 0) for number in numbers)):
             possible = self._changes.possible(scope, limit, lease.asked_at, lease.known_at)

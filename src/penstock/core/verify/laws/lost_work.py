@@ -1,6 +1,6 @@
-"""Nothing is lost: what was acknowledged is found at the end, and nothing waits there while it could go.
+"""No lost work: acknowledged starts are found at the end, and nothing waits that could run.
 
-Judged only when the clients say that everything had come to rest.
+Checked only if the clients observed that the system had come to rest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GONE = ("missing", "not_found", "unknown")
 
 
 class LostWorkLaw:
-    """Holds "lost" against acknowledged starts and against what was found at the end."""
+    """Checks "lost" for acknowledged starts and final states."""
 
     def __init__(self, book: Findings, seen: ObservedLeases, leases: LiveLeases) -> None:
         self._book = book
@@ -36,7 +36,7 @@ class LostWorkLaw:
                 self._book.checked[Law.LOST] += 1
                 name = _name(start.task_id, start.workflow_id)
                 if name not in there:
-                    said = f"{' '.join(name)} was acknowledged and is nowhere to be found"
+                    said = f"{' '.join(name)} was acknowledged and is missing"
                     self._book.find(LawViolation(Law.LOST, said, start.t_ok))
         for final in self._seen.finals:
             self._moves(final)
@@ -54,7 +54,7 @@ class LostWorkLaw:
             self._holds_nothing(final.task_id, final.state)
 
     def _holds_nothing(self, task_id: str, state: str) -> None:
-        """A lease that never ends keeps its place for ever, though its task has long gone on."""
+        """Check that no lease of a finished task is still live, using up its scopes forever."""
         live = self._leases.of_task.get(task_id)
         self._book.checked[Law.ENDS_ONCE] += 1
         if live is not None:
@@ -68,7 +68,7 @@ class LostWorkLaw:
         return all(self._is_open(name) for name in names) and all(self._has_room(each) for each in limits)
 
     def _is_open(self, scope: str) -> bool:
-        """As the operators left it; a limit that may be in force is taken to be."""
+        """Whether a scope is open, as operators left it; a limit that may be in force counts as in force."""
         changes = self._seen.changes
         if True in (changes.possible(scope, "paused", inf, inf) or ()):
             return False
@@ -78,7 +78,7 @@ class LostWorkLaw:
         return 0 not in rates and len(self._leases.holders(scope)) < float(least)
 
     def _has_room(self, limits: ScopeLimits) -> bool:
-        """As the last grant of the line left it, unless operators said something else since."""
+        """Whether a scope has capacity, as of the queue's last grant, unless operators changed it since."""
         if self._seen.changes.possible(limits.scope, "max_active_leases", inf, inf) is not None:
             return True
         cap = inf if limits.max_active_leases is None else limits.max_active_leases

@@ -1,4 +1,4 @@
-"""Borders: a lease is counted in scopes of its own namespace, queue and kind, and in nobody else's."""
+"""Isolation: a lease counts only in scopes of its own namespace, queue and kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.core.verify.scopes import namespace_of, own_scopes
 
 
 class NamespaceLaw:
-    """Holds "namespace" against every lease and every scope it is counted in."""
+    """Checks "namespace" for every lease and every scope that counts it."""
 
     def __init__(self, book: Findings) -> None:
         self._book = book
@@ -25,7 +25,7 @@ class NamespaceLaw:
                 self._book.find(LawViolation(Law.NAMESPACE, said, line.at_ms, line.seq, limits.scope))
 
     def _fit(self, grant: LeaseGranted, scope: str) -> bool:
-        """Kept by name: there are few, and they come again and again."""
+        """Cached by name: there are few different ones."""
         place = grant.namespace, grant.task_queue, grant.kind, scope
         fits = self._fits.get(place)
         if fits is None:

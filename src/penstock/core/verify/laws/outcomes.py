@@ -1,4 +1,4 @@
-"""The life of each task in the journal: one lease at a time, rising attempts, one end each, one outcome."""
+"""Task lifecycles in the journal: one lease at a time, rising attempts, one end per lease, one outcome."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from penstock.core.verify.live_leases import LiveLease
 
 @dataclass(slots=True)
 class TaskLife:
-    """What the journal said of a task so far."""
+    """The state of a task in the journal so far."""
 
     attempt: int
     lease: str
     how: str | None = None
-    """How its last lease ended; None: it lives."""
+    """How its last lease ended; None: it is live."""
     is_completed: bool = False
     is_charged: bool = True
-    """Its last lease counts as an attempt; one that was claimed and never started does not."""
+    """Whether its last lease counts as an attempt; one that was prefetched and never started does not."""
 
 
 class OutcomeLaw:
-    """Holds "one-lease", "attempts-rise", "ends-once", "late-answer" and "one-outcome" against every line."""
+    """Checks "one-lease", "attempts-rise", "ends-once", "late-answer" and "one-outcome" for every line."""
 
     def __init__(self, book: Findings, clock: JournalClock) -> None:
         self._book = book
@@ -42,7 +42,7 @@ class OutcomeLaw:
         self._ended: set[LeaseId] = set()
 
     def granted(self, line: LeaseGranted, before: LiveLease | None) -> None:
-        """`before`: the lease of the same task that lived when this one was granted."""
+        """`before`: the lease of the same task that was live when this one was granted."""
         self._book.checked[Law.ONE_LEASE] += 1
         if before is not None:
             grant = before.grant

@@ -1,6 +1,6 @@
-"""Rates, as the journal tells them: dispatches in each calendar minute, or in any sixty seconds.
+"""Dispatch budgets in the journal: dispatches in each calendar minute, or in any sixty seconds.
 
-A dispatch that was refunded counts from its grant until its refund: what goes after that may take its place.
+A refunded dispatch counts from its grant until its refund: later dispatches may use its share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MINUTE_MS = 60_000
 
 @dataclass(slots=True)
 class Dispatches:
-    """What went out of one scope: in the last sixty seconds, and in the calendar minute of the last one."""
+    """Dispatches of one scope in the last sixty seconds, and in the calendar minute of the last one."""
 
     era: int
     recent: deque[tuple[int, LeaseEvidence]] = field(default_factory=deque)
@@ -44,7 +44,7 @@ class Dispatches:
 
 
 class RateLaw:
-    """Holds "rate" against every lease that takes a place in a scope with a rate."""
+    """Checks "rate" for every lease in a scope with a dispatch budget."""
 
     def __init__(self, book: Findings, clock: JournalClock) -> None:
         self._book = book

@@ -1,1 +1,1 @@
-"""Background duties that repair what nobody finished; one file each, through the same use cases."""
+"""The sweepers, one per file; each acts through the same transactions as requests do."""

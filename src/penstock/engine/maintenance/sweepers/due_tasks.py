@@ -1,4 +1,4 @@
-"""Delayed tasks (retries that rested) whose moment has come."""
+"""Makes due delayed tasks ready, within the retry budget."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.ports.store import Tx
 
 
 def due_tasks(ctx: EngineContext) -> Sweeper[TaskId]:
-    return Sweeper("due_tasks", ctx, _find, _mend, awaits=Due.TASK, prompt=True)
+    return Sweeper("due_tasks", ctx, _find, _make_ready, awaits=Due.TASK, prompt=True)
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[TaskId]:
@@ -24,7 +24,7 @@ async def _find(ctx: EngineContext, limit: int) -> Sequence[TaskId]:
     return await ctx.store.read(operation)
 
 
-async def _mend(ctx: EngineContext, task_id: TaskId) -> bool:
+async def _make_ready(ctx: EngineContext, task_id: TaskId) -> bool:
     async def operation(tx: Tx) -> bool:
         task = await tx.tasks.lock(task_id)
         if task is None or task.state is not TaskState.DELAYED or task.available_at_ms > tx.now_ms:

@@ -1,4 +1,4 @@
-"""Timers whose moment has come."""
+"""Fires due timers."""
 
 from __future__ import annotations
 

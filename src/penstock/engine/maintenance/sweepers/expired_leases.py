@@ -1,4 +1,4 @@
-"""Leases that nobody renewed: the task waits again, at most one beat after its lease has ended."""
+"""Reclaims expired leases, at most one tick after their end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.ports.store import Tx
 
 
 def expired_leases(ctx: EngineContext) -> Sweeper[TaskId]:
-    return Sweeper("expired_leases", ctx, _find, _mend, awaits=Due.LEASE, patient=True)
+    return Sweeper("expired_leases", ctx, _find, _reclaim, awaits=Due.LEASE, patient=True)
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[TaskId]:
@@ -24,5 +24,5 @@ async def _find(ctx: EngineContext, limit: int) -> Sequence[TaskId]:
     return await ctx.store.read(operation)
 
 
-async def _mend(ctx: EngineContext, task_id: TaskId) -> bool:
+async def _reclaim(ctx: EngineContext, task_id: TaskId) -> bool:
     return await workflow_reports.reclaim(ctx, task_id) or await activity_reports.reclaim(ctx, task_id)

@@ -1,4 +1,4 @@
-"""Questions whose caller or worker has gone."""
+"""Deletes query tasks whose caller's wait has ended, and requeues those whose lease has expired."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.ports.store import Tx
 
 
 def expired_queries(ctx: EngineContext) -> Sweeper[str]:
-    return Sweeper("lapsed_queries", ctx, _find, query_tasks.expire, awaits=Due.QUERY)
+    return Sweeper("expired_queries", ctx, _find, query_tasks.expire, awaits=Due.QUERY)
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[str]:

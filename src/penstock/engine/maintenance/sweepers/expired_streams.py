@@ -1,4 +1,4 @@
-"""Streams that were closed for longer than their writers want them kept."""
+"""Deletes streams past their retention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of keys that run nothing, owe nothing and have no settings: forgetting them changes nothing."""
+"""Deletes rows of fairness keys without leases, debt or settings; a missing row means the same."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from penstock.engine.maintenance.sweeper import SLOW_TICK_S, Sweeper
 from penstock.ports.store import Tx
 
 KEYS_AT_ONCE = 16
-"""So many times more keys than other sweepers take: all of a queue go in one transaction."""
+"""Batch size factor: the keys of a queue are deleted in one transaction, so more are taken per sweep."""
 
 _KeysOfQueue = tuple[QueueId, tuple[str, ...]]
 
 
 def idle_keys(ctx: EngineContext) -> Sweeper[_KeysOfQueue]:
-    return Sweeper("idle_keys", ctx, _find, _mend, pause_s=SLOW_TICK_S)
+    return Sweeper("idle_keys", ctx, _find, _drop, pause_s=SLOW_TICK_S)
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[_KeysOfQueue]:
@@ -29,7 +29,7 @@ async def _find(ctx: EngineContext, limit: int) -> Sequence[_KeysOfQueue]:
     return [(queue_id, tuple(keys)) for queue_id, keys in found.items()]
 
 
-async def _mend(ctx: EngineContext, idle: _KeysOfQueue) -> bool:
+async def _drop(ctx: EngineContext, idle: _KeysOfQueue) -> bool:
     queue_id, keys = idle
 
     async def operation(tx: Tx) -> bool:

@@ -1,4 +1,4 @@
-"""Lanes of keys that have no work: once virtual time has passed their tag, forgetting them changes nothing."""
+"""Deletes lanes without tasks whose tag is behind virtual time; a new lane would start at the same tag."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.ports.store import Tx
 
 
 def idle_lanes(ctx: EngineContext) -> Sweeper[tuple[QueueId, int, str]]:
-    return Sweeper("idle_lanes", ctx, _find, _mend, pause_s=SLOW_TICK_S)
+    return Sweeper("idle_lanes", ctx, _find, _drop, pause_s=SLOW_TICK_S)
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[tuple[QueueId, int, str]]:
@@ -21,7 +21,7 @@ async def _find(ctx: EngineContext, limit: int) -> Sequence[tuple[QueueId, int, 
     return await ctx.store.read(operation)
 
 
-async def _mend(ctx: EngineContext, lane: tuple[QueueId, int, str]) -> bool:
+async def _drop(ctx: EngineContext, lane: tuple[QueueId, int, str]) -> bool:
     async def operation(tx: Tx) -> bool:
         tx.queues.drop_lane(*lane)
         return True

@@ -1,4 +1,4 @@
-"""Workers that were not heard for a long time: their registrations go, and what they held waits again."""
+"""Deregisters workers without a heartbeat for a week."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from penstock.errors import NotFound
 from penstock.ports.store import Tx
 
 KEPT_MS = 7 * 24 * 3_600_000
-"""A week: an SDK that finds its registration gone does not register again, so nobody may be forgotten early."""
+"""A week: SDKs do not register again when their registration is gone, so it must not be deleted early."""
 
 
 def inactive_workers(ctx: EngineContext) -> Sweeper[tuple[str, str]]:
-    return Sweeper("silent_workers", ctx, _find, _mend)
+    return Sweeper("inactive_workers", ctx, _find, _deregister)
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[tuple[str, str]]:
@@ -25,7 +25,7 @@ async def _find(ctx: EngineContext, limit: int) -> Sequence[tuple[str, str]]:
     return await ctx.store.read(operation)
 
 
-async def _mend(ctx: EngineContext, name: tuple[str, str]) -> bool:
+async def _deregister(ctx: EngineContext, name: tuple[str, str]) -> bool:
     try:
         await worker_registry.deregister(ctx, *name)
     except NotFound:

@@ -1,4 +1,4 @@
-"""Records that no longer tell anything: nonces, meters, settlements and lines of the journal whose time has passed."""
+"""Deletes expired nonces, meters, cost settlements and journal entries."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from penstock.ports.store import Tx
 METERS_KEPT_MINUTES = 60
 HOUR_MS = 60 * MINUTE_MS
 SETTLEMENTS_KEPT_MS = 10 * MINUTE_MS
-"""Longer than any window looks back."""
+"""Longer than any budget window."""
 
 
 def old_records(ctx: EngineContext) -> Sweeper[int]:
-    return Sweeper("old_records", ctx, _find, _mend, pause_s=SLOW_TICK_S)
+    return Sweeper("old_records", ctx, _find, _delete, pause_s=SLOW_TICK_S)
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[int]:
@@ -32,7 +32,7 @@ async def _find(ctx: EngineContext, limit: int) -> Sequence[int]:
     return await ctx.store.read(operation)
 
 
-async def _mend(ctx: EngineContext, now_ms: int) -> bool:
+async def _delete(ctx: EngineContext, now_ms: int) -> bool:
     async def operation(tx: Tx) -> bool:
         tx.nonces.forget(now_ms)
         tx.queues.forget_meters(_oldest_kept(now_ms))

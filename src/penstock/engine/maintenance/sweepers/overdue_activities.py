@@ -1,4 +1,4 @@
-"""Activities of which one of the four clocks has run out."""
+"""Applies expired activity timeouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose execution or run timeout has passed."""
+"""Closes runs whose execution or run timeout has expired."""
 
 from __future__ import annotations
 

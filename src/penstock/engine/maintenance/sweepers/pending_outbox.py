@@ -1,4 +1,4 @@
-"""Letters between runs that were not delivered yet."""
+"""Delivers pending outbox messages between runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.ports.store import Tx
 
 
 def pending_outbox(ctx: EngineContext) -> Sweeper[str]:
-    return Sweeper("waiting_letters", ctx, _find, outbox_relay.deliver, awaits=Due.OUTBOX, topic=OUTBOX_TOPIC)
+    return Sweeper("pending_outbox", ctx, _find, outbox_relay.deliver, awaits=Due.OUTBOX, topic=OUTBOX_TOPIC)
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[str]:

@@ -1,6 +1,6 @@
-"""What scopes count is compared with the leases that say so, now and then; a difference is mended and told.
+"""Compares the counters of scopes with their leases, and corrects and logs differences.
 
-Nothing in here makes them differ: it is a hand in the database, or a fault of ours, and an operator must know.
+The counters are transactional: a difference means a manual change to the database or a bug, and operators must know.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ log = structlog.get_logger("penstock.sweeper")
 
 def scope_counts(ctx: EngineContext) -> Sweeper[str]:
     round_ = _Round()
-    return Sweeper("scope_counts", ctx, round_.find, mend, pause_s=round_.pause_s)
+    return Sweeper("scope_counts", ctx, round_.find, correct, pause_s=round_.pause_s)
 
 
 class _Round:
-    """Goes through all scopes once a minute, some at a time."""
+    """Iterates over all scopes once a minute, in batches."""
 
     def __init__(self) -> None:
         self._after: str | None = ""
@@ -46,11 +46,11 @@ class _Round:
         return LAZY_TICK_S if self._after is None else TICK_S
 
 
-async def mend(ctx: EngineContext, name: str) -> bool:
+async def correct(ctx: EngineContext, name: str) -> bool:
     wrong_by = await admission.check(ctx, name)
     if wrong_by:
         log.error(
-            "a scope counted wrong and was put right; was the database changed by hand?",
+            "a scope's counter was wrong and has been corrected; was the database changed manually?",
             scope=name,
             counted_too_many=wrong_by,
         )

@@ -1,4 +1,4 @@
-"""Runs from before there were entries: what they carry is written down, so that queries find them, too."""
+"""Indexes the search attributes of runs from versions without an index."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.ports.store import Tx
 
 
 class _Backlog:
-    """What is still to be written down. It only shrinks, so whoever has seen its end need not look again."""
+    """The unindexed runs. The set only shrinks, so it is not read again once it was empty."""
 
     def __init__(self) -> None:
         self._ended = False
@@ -26,10 +26,10 @@ class _Backlog:
 
 
 def unindexed_runs(ctx: EngineContext) -> Sweeper[RunId]:
-    return Sweeper("unindexed_runs", ctx, _Backlog().find, _mend)
+    return Sweeper("unindexed_runs", ctx, _Backlog().find, _index)
 
 
-async def _mend(ctx: EngineContext, run_id: RunId) -> bool:
+async def _index(ctx: EngineContext, run_id: RunId) -> bool:
     async def operation(tx: Tx) -> bool:
         tx.visibility.index(run_id, await tx.runs.lock(run_id))
         return True

@@ -1,4 +1,4 @@
-"""The time by which activities are timed."""
+"""The clock that measures activity timeouts; the test environment replaces it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Protocol
 
 class ActivityClock(Protocol):
     def now(self) -> datetime:
-        """An instant with its zone."""
+        """Return an aware datetime."""
 
     async def sleep(self, seconds: float) -> None: ...
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> TimerAlarm:
-        """Call in the event loop that runs now, after so long."""
+        """Call `callback` in the running event loop after `seconds`."""
 
 
 class TimerAlarm(Protocol):

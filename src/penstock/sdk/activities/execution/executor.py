@@ -1,4 +1,4 @@
-"""Where activities run: the event loop, threads, processes; with what stands around them."""
+"""Runs an activity in the event loop, a thread or a process, inside its interceptors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.sdk.activities.process_pool.process_slot import ProcessExit
 from penstock.sdk.activities.raw_value import RawValue
 from penstock.sdk.converters import DataConverter, Envelope
 from penstock.sdk.failures import ApplicationError
-from penstock.sdk.lease import LeaseEnded
+from penstock.sdk.lease import LeaseExpired
 
 
 class ActivityExecutor:
@@ -38,16 +38,16 @@ class ActivityExecutor:
         self._numbers = count(1)
 
     async def perform(self, call: RunningAttempt, arguments: Any) -> Envelope:
-        """Run the activity of a call, in a task of its own; its result, encoded."""
+        """Run the activity of an attempt in its own task and return the encoded result."""
         CURRENT.set(call.context)
         myself = asyncio.current_task()
         assert myself is not None
-        call.reached_by(myself.cancel)
+        call.set_controls(myself.cancel)
         try:
             if call.definition.kind == "process" and not self._interceptors:
                 return await self._in_process(call, arguments)
             return await self._within_interceptors(call, arguments)
-        except SystemExit as error:  # it would end the event loop
+        except SystemExit as error:  # it would stop the event loop
             raise ApplicationError(
                 f"The activity called sys.exit({error.code!r})", type="SystemExit"
             ) from error
@@ -58,33 +58,33 @@ class ActivityExecutor:
         given: list[Any] = (
             [[RawValue(each, self._converter) for each in values]] if definition.dynamic else values
         )
-        asked = ExecuteActivityInput(definition.fn, given)
+        call_input = ExecuteActivityInput(definition.fn, given)
         if self._interceptors:
             innermost = ActivityInvoker(partial(self._innermost, call, arguments, given))
-            value = await chain(self._interceptors, innermost).execute_activity(asked)
+            value = await chain(self._interceptors, innermost).execute_activity(call_input)
         else:
-            value = await self._innermost(call, arguments, given, asked)
+            value = await self._innermost(call, arguments, given, call_input)
         return encoded_result(definition, value, self._converter)
 
     async def _innermost(
-        self, call: RunningAttempt, sent: Any, given: list[Any], asked: ExecuteActivityInput
+        self, call: RunningAttempt, sent: Any, given: list[Any], call_input: ExecuteActivityInput
     ) -> Any:
         match call.definition.kind:
             case "async":
                 call.begin()
-                return await call.definition.bound(asked.args, asked.fn)()
+                return await call.definition.bound(call_input.args, call_input.fn)()
             case "thread":
-                return await self._in_thread(call, call.definition.bound(asked.args, asked.fn))
+                return await self._in_thread(call, call.definition.bound(call_input.args, call_input.fn))
             case "process":
-                if asked.args is not given:
-                    sent = self._sent_anew(call.definition, asked.args)
+                if call_input.args is not given:
+                    sent = self._sent_anew(call.definition, call_input.args)
                 result = await self._in_process(call, sent)
                 return self._converter.decode(result, call.definition.ret_type)
 
     def _sent_anew(self, definition: ActivityDefinition, args: Sequence[Any]) -> Envelope:
-        """What an interceptor has put in the place of the arguments."""
+        """Encode arguments that an interceptor has replaced."""
         values = [each.value for each in args[0]] if definition.dynamic else list(args)
-        return self._converter.encode_arguments(values, definition.told)
+        return self._converter.encode_arguments(values, definition.label)
 
     async def _in_thread(self, call: RunningAttempt, function: Callable[[], Any]) -> Any:
         interruption = call.context.interruption
@@ -96,7 +96,7 @@ class ActivityExecutor:
             return function()
 
         running = self._threads.submit(inside.run, interruption.run, begin)
-        call.reached_by(interruption.interrupt, end=running.cancel)
+        call.set_controls(interruption.interrupt, end=running.cancel)
         return await asyncio.wrap_future(running)
 
     async def _in_process(self, call: RunningAttempt, arguments: Any) -> Envelope:
@@ -105,32 +105,32 @@ class ActivityExecutor:
         async with self._processes.slot() as slot:
             call.begin()
             job = ProcessJob(number, target, arguments, call.context.info, call.lease.ends_at)
-            running = asyncio.wrap_future(slot.run(job, call.tell, call.lease))
-            call.reached_by(
-                partial(slot.tell, "cancel", number),
+            running = asyncio.wrap_future(slot.run(job, call.send_heartbeat, call.lease))
+            call.set_controls(
+                partial(slot.send, "cancel", number),
                 end=slot.kill,
-                shutdown=partial(slot.tell, "shutdown", number),
+                shutdown=partial(slot.send, "shutdown", number),
             )
             try:
-                answer = await asyncio.shield(running)
+                result = await asyncio.shield(running)
             except asyncio.CancelledError:
-                slot.kill()  # the next one finds the process free
+                slot.kill()  # the process is free for the next job
                 await running
                 raise
-        if isinstance(answer, ProcessExit):
-            raise _death(call.definition, answer)
-        if answer.not_begun:
+        if isinstance(result, ProcessExit):
+            raise _death(call.definition, result)
+        if result.not_begun:
             call.not_begun = True
-            raise LeaseEnded
-        call.context.cost = answer.cost
-        if answer.failure is not None:
-            raise RemoteFailure(answer.failure, cancelled=answer.cancelled)
-        assert answer.result is not None
-        return answer.result
+            raise LeaseExpired
+        call.context.cost = result.cost
+        if result.failure is not None:
+            raise RemoteFailure(result.failure, cancelled=result.cancelled)
+        assert result.result is not None
+        return result.result
 
 
 def _death(definition: ActivityDefinition, death: ProcessExit) -> ProcessDied:
     where = "" if death.began else " while it started"
     hint = "" if death.began else '. A script must start its worker under `if __name__ == "__main__":`'
-    message = f"The process of {definition.told} died{where}: {death}{hint}"
+    message = f"The process of {definition.label} died{where}: {death}{hint}"
     return ProcessDied(message, began=death.began)

@@ -1,4 +1,4 @@
-"""Heartbeats of one attempt: throttled on the way to the server, and the last details never lost."""
+"""Heartbeats of one attempt: throttled, and the last details are never lost."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from penstock.sdk.failures import ServerRefused
 
 log = logging.getLogger(__name__)
 
-OF_THE_TIMEOUT = 0.8
-"""Heartbeats are at most so far apart, as a part of the heartbeat timeout."""
+TIMEOUT_FRACTION = 0.8
+"""Maximum time between two heartbeats as a fraction of the heartbeat timeout."""
 
-SOONER = 0.1
-"""What was not heard is told again after this part of the interval."""
+RESEND_FRACTION = 0.1
+"""A heartbeat that failed is resent after this fraction of the interval."""
 
 Send = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
-def throttle_interval(timeout: timedelta | None, default: timedelta, most: timedelta) -> timedelta:
-    """How long a heartbeat waits for the next one to be sent."""
-    return min(default if timeout is None else timeout * OF_THE_TIMEOUT, most)
+def throttle_interval(timeout: timedelta | None, default: timedelta, maximum: timedelta) -> timedelta:
+    """Return the minimum time between two heartbeats sent to the server."""
+    return min(default if timeout is None else timeout * TIMEOUT_FRACTION, maximum)
 
 
 class Heartbeats:
-    """The first is sent at once, then one in an interval; what was told last goes when the interval is over.
+    """Sends the first heartbeat immediately, then one per interval with the latest details.
 
-    `heard` gets every answer. A refusal that says that the attempt is over counts as an answer; a server that cannot
-    be reached does not, and is told again soon.
+    `on_response` receives every response. A refusal because the attempt is over counts as a response; an
+    unreachable server does not, and the heartbeat is resent soon.
     """
 
     def __init__(
         self,
         send: Send,
-        heard: Callable[[dict[str, Any]], None],
+        on_response: Callable[[dict[str, Any]], None],
         interval: timedelta,
         clock: ActivityClock,
         before: Any = None,
     ) -> None:
-        self._send, self._on_response = send, heard
+        self._send, self._on_response = send, on_response
         self._interval_s, self._clock = interval.total_seconds(), clock
         self._loop = asyncio.get_running_loop()
         self._details = before
-        """Told with every heartbeat, since the server keeps what the last one told."""
+        """Sent with every heartbeat, because the server stores the details of the last one."""
         self._unsent = asyncio.Event()
         self._wakeup = False
         self._count = 0
@@ -57,18 +57,18 @@ class Heartbeats:
         self._repeat_task: asyncio.Task[None] | None = None
 
     def beat(self, details: Any) -> None:
-        """Tell details, in the form in which they travel. From any thread."""
+        """Record encoded details to send. May be called from any thread."""
         self._details = details
         if not self._wakeup:
             self._wakeup = True
             self._loop.call_soon_threadsafe(self._wake)
 
     def repeat_every(self, interval: timedelta) -> None:
-        """Heartbeat by itself from now on, with what was told last."""
+        """Send heartbeats automatically from now on, with the latest details."""
         self._repeat_task = self._loop.create_task(self._repeat(interval.total_seconds()))
 
     async def flush(self) -> None:
-        """Send what waits for the end of the interval, now. What is on its way arrives first."""
+        """Send pending details now, after the heartbeat that is in flight."""
         async with self._sending:
             pass
         if self._wakeup or self._unsent.is_set():
@@ -92,8 +92,8 @@ class Heartbeats:
     async def _keep_sending(self) -> None:
         while True:
             await self._unsent.wait()
-            heard = await self._send_one()
-            await self._clock.sleep(self._interval_s if heard else self._interval_s * SOONER)
+            was_sent = await self._send_one()
+            await self._clock.sleep(self._interval_s if was_sent else self._interval_s * RESEND_FRACTION)
 
     async def _repeat(self, seconds: float) -> None:
         while True:
@@ -101,7 +101,7 @@ class Heartbeats:
             self._wake()
 
     async def _send_one(self) -> bool:
-        """Tell what is known now; False: it was not heard, and waits to be told again."""
+        """Send the current details. Returns False if that failed and must be repeated."""
         async with self._sending:
             self._wakeup = False
             self._unsent.clear()
@@ -111,21 +111,21 @@ class Heartbeats:
             body: dict[str, Any] = {"sequence": self._count}
             if self._details is not None:
                 body["details"] = self._details
-            answer: dict[str, Any] | None = None
+            response: dict[str, Any] | None = None
             try:
-                answer = await self._send(body)
+                response = await self._send(body)
             except ServerRefused as refusal:
-                answer = self._refused(refusal)
+                response = self._refused(refusal)
             except Exception as error:
-                log.warning("A heartbeat was not heard and is told again: %s", error)
-        if answer is None:
+                log.warning("A heartbeat did not reach the server and is resent: %s", error)
+        if response is None:
             self._unsent.set()
             return False
-        self._on_response(answer)
+        self._on_response(response)
         return True
 
     def _refused(self, refusal: ServerRefused) -> dict[str, Any] | None:
         if refusal.status in (404, 409, 410):
             return {"cancel_requested": False, "can_continue": False, "reason": refusal.reason}
-        log.warning("A heartbeat was refused and is told again: %s", refusal)
+        log.warning("A heartbeat was refused and is resent: %s", refusal)
         return None

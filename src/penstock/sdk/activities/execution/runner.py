@@ -1,4 +1,4 @@
-"""Runs activity tasks and says how they ended."""
+"""Runs activity tasks and returns their outcomes."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ from penstock.sdk.lease import Lease, lease_of
 
 log = logging.getLogger(__name__)
 KILL_SECONDS = 2.0
-"""How long a process has to end by itself when its time is over."""
+"""How long a process has to exit before it is killed."""
 
 Task = Mapping[str, Any]
 Heartbeat = Callable[[Task, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class ActivityRunner:
-    """Carries out activity tasks. What was told to stop and does not is counted as `stuck`.
+    """Runs activity tasks. Activities that were asked to stop and do not are counted as `stuck`.
 
-    `auto_heartbeat` holds for activities that say nothing of it themselves. What was told to stop is waited for as
-    long as `cancel_grace`; a process is killed then.
+    `auto_heartbeat` applies to activities that do not configure it themselves. An activity that was asked to stop has
+    `cancel_grace` to end; after that its process is killed.
     """
 
     def __init__(
@@ -76,12 +76,10 @@ class ActivityRunner:
     ) -> None:
         if isinstance(executor, ProcessPoolExecutor):
             raise TypeError(
-                'The executor is for threads. For a process say @activity.defn(runs_in="process")'
+                'The executor is for threads. For a process use @activity.defn(runs_in="process")'
             )
         self._registry = ActivityRegistry(definitions)
-        targets = {each.name: target_of(each) for each in definitions if each.kind == "process"}
-        if targets:
-            check_converter(converter)
+        targets = _process_targets(definitions, converter)
         self._own_threads = None if executor is not None else ActivityThreads(max(1, thread_slots))
         self._processes = processes or ProcessPool(
             process_slots or max(1, thread_slots),
@@ -90,10 +88,10 @@ class ActivityRunner:
             recycle_after=process_recycle_after,
         )
         self.targets = tuple(targets.values())
-        self.is_all_in_processes = bool(definitions) and all(each.kind == "process" for each in definitions)
-        """What runs in processes, as `module:name`."""
+        """Targets that run in processes, as `module:name`."""
+        self.is_all_in_processes = bool(definitions) and len(targets) == len(definitions)
         self.killed = 0
-        """Processes that were ended by force because they did not end with the worker."""
+        """Number of processes killed because they did not exit with the worker."""
         around = [each for each in interceptors if hasattr(each, "intercept_activity")]
         threads = executor or self._own_threads
         assert threads is not None
@@ -111,11 +109,11 @@ class ActivityRunner:
 
     @property
     def stuck(self) -> int:
-        """Functions that were told to stop and go on. Each holds its thread, or its place in the event loop."""
+        """Activities that were asked to stop and still run. Each occupies a thread, or the event loop."""
         return len(self._stuck)
 
     async def run(self, task: Task) -> Outcome:
-        """Carry out an activity task as it was polled. What the activity raises is told in the outcome."""
+        """Run a polled activity task. Exceptions of the activity are part of the outcome."""
         try:
             definition = self._registry.found(str(task["activity_type"]))
             info = info_of(task, self._worker, self._converter, self._clock.now())
@@ -128,21 +126,21 @@ class ActivityRunner:
             if outcome["action"] == "fail":
                 await beats.flush()
         finally:
-            if self._by_task.get(info.task_id) is call:  # a later attempt may have come to this worker
+            if self._by_task.get(info.task_id) is call:  # this worker may already run a later attempt
                 del self._by_task[info.task_id]
             await beats.close()
         if call.not_begun:
             return dropped("lease_ended")
         return dropped("lease_lost") if call.lost else outcome
 
-    def apply_heartbeat_response(self, task_id: str, answer: Mapping[str, Any]) -> None:
-        """Heed what the server said to a heartbeat that the worker sent for a task by itself."""
+    def apply_heartbeat_response(self, task_id: str, response: Mapping[str, Any]) -> None:
+        """Apply the response to a heartbeat that the worker sent itself to renew a lease."""
         call = self._by_task.get(task_id)
         if call is not None:
-            _apply_response(call, answer)
+            _apply_response(call, response)
 
     def unknown(self, activity_type: str) -> str | None:
-        """What to say of an activity that does not run here; None: it does."""
+        """Return an error message for an activity type that is not registered; None if it is."""
         try:
             self._registry.found(activity_type)
         except ApplicationError as error:
@@ -152,9 +150,9 @@ class ActivityRunner:
     async def run_local(
         self, activity_type: str, arguments: Any, info: ActivityInfo, lease: Lease | None = None
     ) -> Outcome:
-        """Carry out a local activity, unless the lease of its workflow task has ended.
+        """Run a local activity, unless the lease of its workflow task has expired.
 
-        Its heartbeats are not sent; cancelling this call stops it.
+        Its heartbeats are not sent. Cancelling this call stops it.
         """
         try:
             definition = self._registry.found(activity_type)
@@ -165,18 +163,18 @@ class ActivityRunner:
         return dropped("lease_ended") if call.not_begun else outcome
 
     def resize(self, thread_slots: int) -> None:
-        """Have threads for so many functions at once."""
+        """Set the number of threads."""
         if self._own_threads is not None:
             self._own_threads.resize(thread_slots)
 
     def shut_down(self) -> None:
-        """Tell activities that the worker stops. They go on."""
+        """Notify activities that the worker shuts down. They continue."""
         self._shutting_down = True
         for call in self._running:
             call.shut_down()
 
     async def close(self, grace: timedelta = timedelta(0)) -> None:
-        """Stop what has not ended within the grace, and let go of threads and processes."""
+        """Stop activities that do not end within the grace period, and release threads and processes."""
         self.shut_down()
         await self._wait_idle(grace.total_seconds())
         for call in tuple(self._running):
@@ -195,7 +193,7 @@ class ActivityRunner:
         interval = throttle_interval(info.heartbeat_timeout, *self._throttle)
         beats = Heartbeats(
             partial(self._heartbeat, task),
-            lambda answer: _apply_response(call, answer),
+            lambda response: _apply_response(call, response),
             interval if every is None else min(interval, every),
             self._clock,
             before=last_heartbeat_details(task),
@@ -213,7 +211,7 @@ class ActivityRunner:
         lease: Lease | None,
     ) -> RunningAttempt:
         def heartbeat(details: tuple[Any, ...]) -> None:
-            tell(self._converter.encode_arguments(details, f"the heartbeat of {definition.told}"))
+            tell(self._converter.encode_arguments(details, f"the heartbeat of {definition.label}"))
 
         interruption = ThreadInterrupt() if definition.kind == "thread" else None
         context = ActivityContext(info, heartbeat, interruption=interruption)
@@ -223,7 +221,7 @@ class ActivityRunner:
         return call
 
     def _every(self, definition: ActivityDefinition, info: ActivityInfo) -> timedelta | None:
-        """How often it heartbeats by itself; None: never."""
+        """Return the interval of automatic heartbeats; None for none."""
         auto = self._auto_heartbeat if definition.auto_heartbeat is None else definition.auto_heartbeat
         if isinstance(auto, timedelta):
             return auto
@@ -237,8 +235,8 @@ class ActivityRunner:
         work = asyncio.create_task(self._executor.perform(call, arguments))
         work.add_done_callback(lambda _: call.end())
         alarms: list[TimerAlarm] = []
-        call.over = lambda: self._over(call, work, alarms)
-        call.pressed = lambda: alarms.append(self._clock.call_later(self._grace_of(call), call.give_up))
+        call.on_over = lambda: self._over(call, work, alarms)
+        call.on_grace = lambda: alarms.append(self._clock.call_later(self._grace_of(call), call.give_up))
         deadline_s = call.deadline_s
         if deadline_s is not None:
             alarms.append(self._clock.call_later(deadline_s, partial(call.stop, StopReason.TIMED_OUT)))
@@ -250,7 +248,10 @@ class ActivityRunner:
         return self._outcome(call, work)
 
     def _grace_of(self, call: RunningAttempt) -> float:
-        """A process that is late, lost its lease, or whose worker ends gets less time than one that was cancelled."""
+        """Return the time an activity has to stop.
+
+        A process has less after a timeout, a lost lease or a shutdown than after a cancel request.
+        """
         hurry = call.definition.kind == "process" and call.why is not StopReason.CANCEL
         return min(KILL_SECONDS, self._grace_s) if hurry else self._grace_s
 
@@ -263,14 +264,14 @@ class ActivityRunner:
         if not work.done():
             self._abandon(call, work)
         elif not work.cancelled():
-            work.exception()  # whoever waited for it may be gone
+            work.exception()  # the caller may have been cancelled
 
     def _abandon(self, call: RunningAttempt, work: asyncio.Task[Envelope]) -> None:
         self._stuck.add(work)
         work.add_done_callback(partial(self._abandoned_ended, call))
         log.error(
-            "%s was told to stop and goes on; it keeps its place until it ends%s",
-            call.definition.told,
+            "%s was asked to stop and still runs; it occupies its slot until it ends%s",
+            call.definition.label,
             _stack(call, work),
             extra=call.context.info.ids,
         )
@@ -279,7 +280,9 @@ class ActivityRunner:
         self._stuck.discard(work)
         if not work.cancelled():
             work.exception()
-        log.info("%s has ended at last", call.definition.told, extra=call.context.info.ids)
+        log.info(
+            "%s has ended after it was asked to stop", call.definition.label, extra=call.context.info.ids
+        )
 
     def _outcome(self, call: RunningAttempt, work: asyncio.Task[Envelope]) -> Outcome:
         if not work.done() or call.why is StopReason.TIMED_OUT:  # a result after the timeout does not count
@@ -307,7 +310,7 @@ class ActivityRunner:
                 return failed(cancelled(error, self._converter), cost)
 
     async def _wait_idle(self, seconds: float) -> None:
-        """Wait until nothing runs, or for so long."""
+        """Wait until nothing runs, for at most `seconds`."""
         sleeping = asyncio.create_task(self._clock.sleep(seconds))
         quiet = asyncio.create_task(self._idle.wait())
         await asyncio.wait({sleeping, quiet}, return_when=asyncio.FIRST_COMPLETED)
@@ -315,23 +318,33 @@ class ActivityRunner:
             each.cancel()
 
 
-def _apply_response(call: RunningAttempt, answer: Mapping[str, Any]) -> None:
-    """What the server says to a heartbeat."""
-    if not answer.get("can_continue", True):
+def _process_targets(
+    definitions: Sequence[ActivityDefinition], converter: DataConverter
+) -> dict[str | None, str]:
+    """Return the targets of activities that run in processes, by name, and check that processes can run them."""
+    targets = {each.name: target_of(each) for each in definitions if each.kind == "process"}
+    if targets:
+        check_converter(converter)
+    return targets
+
+
+def _apply_response(call: RunningAttempt, response: Mapping[str, Any]) -> None:
+    """Apply the server's response to a heartbeat."""
+    if not response.get("can_continue", True):
         call.stop(StopReason.LOST)
-    elif answer.get("cancel_requested"):
+    elif response.get("cancel_requested"):
         call.stop(StopReason.CANCEL)
 
 
 def _is_stop(error: BaseException) -> bool:
-    """Whether the code ended because it was told to."""
+    """Whether the code ended because it was asked to stop."""
     if isinstance(error, RemoteFailure):
         return error.cancelled
     return isinstance(error, ProcessDied) or is_cancelled_exception(error)
 
 
 def _stack(call: RunningAttempt, work: asyncio.Task[Envelope]) -> str:
-    """Where the code is, as text behind a message."""
+    """Return the stack of the code as text to append to a message."""
     interruption = call.context.interruption
     frame = sys._current_frames().get(interruption.thread) if interruption and interruption.thread else None
     if frame is not None:
@@ -342,4 +355,4 @@ def _stack(call: RunningAttempt, work: asyncio.Task[Envelope]) -> str:
 
 
 def _ignore_heartbeat(details: Any) -> None:
-    """Heartbeats of local activities go nowhere."""
+    """Discard heartbeats of local activities."""

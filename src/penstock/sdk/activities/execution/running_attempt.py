@@ -10,68 +10,68 @@ from typing import Any
 
 from penstock.sdk.activities.context import ActivityContext
 from penstock.sdk.activities.definition import ActivityDefinition
-from penstock.sdk.lease import Lease, LeaseEnded
+from penstock.sdk.lease import Lease, LeaseExpired
 
 
 class StopReason(Enum):
-    """Why an attempt is to stop."""
+    """Why an attempt is stopped."""
 
     CANCEL = "cancel"
-    """The workflow has asked for it; the answer still counts."""
+    """Cancel requested by the workflow. The outcome is still reported."""
     LOST = "lost"
-    """The attempt is somebody else's, or nobody's; no answer counts."""
+    """The lease is lost. The outcome is dropped."""
     TIMED_OUT = "timed_out"
     SHUTDOWN = "shutdown"
-    """The worker stops."""
+    """The worker shuts down."""
 
 
 class RunningAttempt:
-    """`stop` asks the code to end, in the way in which it can be reached; `give_up` does without its answer."""
+    """A running attempt. `stop` asks the code to end; `give_up` stops waiting for it."""
 
     def __init__(
         self,
         definition: ActivityDefinition,
         context: ActivityContext,
         received: datetime,
-        tell: Callable[[Any], None],
+        send_heartbeat: Callable[[Any], None],
         lease: Lease | None = None,
     ) -> None:
         self.definition, self.context, self.received = definition, context, received
         self.lease = lease or Lease()
         self.not_begun = False
-        """Whether the code was kept from beginning because the lease had ended."""
-        self.tell = tell
-        """Takes the details of a heartbeat as they travel."""
+        """Whether the code was not started because the lease had expired."""
+        self.send_heartbeat = send_heartbeat
+        """Accepts encoded heartbeat details."""
         self.why: StopReason | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """It is not waited for any more. Who waits here may be cancelled; the code goes on then."""
-        self.over: Callable[[], None] | None = None
-        """Called once, when it is not waited for any more."""
-        self.pressed: Callable[[], None] | None = None
-        """Called once, when it is to be waited for no longer than the grace."""
-        self._reach: Callable[[], object] | None = None
-        self._end: Callable[[], object] | None = None
-        self._tell_of_shutdown: Callable[[], object] | None = None
+        """Resolved when the attempt is no longer waited for. The waiter may be cancelled; the code then continues."""
+        self.on_over: Callable[[], None] | None = None
+        """Called once, when the attempt is no longer waited for."""
+        self.on_grace: Callable[[], None] | None = None
+        """Called once, when the grace period starts."""
+        self._request_stop: Callable[[], object] | None = None
+        self._kill: Callable[[], object] | None = None
+        self._notify_shutdown: Callable[[], object] | None = None
 
     @property
     def lost(self) -> bool:
         return self.why is StopReason.LOST
 
     def begin(self) -> None:
-        """Raise `LeaseEnded` unless the code may begin. To be called right before it does, in whichever thread."""
+        """Raise `LeaseExpired` if the lease has expired. Call it immediately before the code starts, in its thread."""
         if self.lease.is_over:
             self.not_begun = True
-            raise LeaseEnded
+            raise LeaseExpired
 
     @property
     def deadline_s(self) -> float | None:
-        """How long after its receipt the attempt is stopped."""
+        """Return the time after receipt at which the attempt is stopped, in seconds."""
         deadline = self.context.info.deadline
         return None if deadline is None else max(0.0, (deadline - self.received).total_seconds())
 
     @property
     def timeout_kind(self) -> str:
-        """Which timeout ends first."""
+        """Return which timeout expires first."""
         info = self.context.info
         limit, whole = info.start_to_close_timeout, info.schedule_to_close_timeout
         waited = info.started_time - info.scheduled_time
@@ -81,27 +81,29 @@ class RunningAttempt:
 
     @property
     def timeout_s(self) -> float:
-        """The timeout that ends first, as it was asked for."""
+        """Return the timeout that expires first, as configured."""
         info, kind = self.context.info, self.timeout_kind
-        asked = info.start_to_close_timeout if kind == "start_to_close" else info.schedule_to_close_timeout
-        return (self.deadline_s or 0.0) if asked is None else asked.total_seconds()
+        configured = (
+            info.start_to_close_timeout if kind == "start_to_close" else info.schedule_to_close_timeout
+        )
+        return (self.deadline_s or 0.0) if configured is None else configured.total_seconds()
 
-    def reached_by(
+    def set_controls(
         self,
         stop: Callable[[], object],
         *,
         end: Callable[[], object] | None = None,
         shutdown: Callable[[], object] | None = None,
     ) -> None:
-        """How the code is told to stop, is ended by force, and is told of a shutdown."""
-        self._reach, self._end, self._tell_of_shutdown = stop, end, shutdown
+        """Set how the code is asked to stop, killed, and notified of a shutdown."""
+        self._request_stop, self._kill, self._notify_shutdown = stop, end, shutdown
         if shutdown is not None and self.context.worker_shutdown.is_set():
             shutdown()
         if self.why is not None:
             stop()
 
     def stop(self, why: StopReason) -> None:
-        """A lease that is lost outdoes every other reason; of the others the first counts."""
+        """Stop the code. A lost lease overrides every other reason; otherwise the first reason counts."""
         first = self.why is None
         if first or why is StopReason.LOST:
             self.why = why
@@ -109,30 +111,30 @@ class RunningAttempt:
             self._press()
         if first:
             self.context.cancelled.set()
-            if self._reach is not None:
-                self._reach()
+            if self._request_stop is not None:
+                self._request_stop()
 
     def end(self) -> None:
-        over, self.over = self.over, None
+        over, self.on_over = self.on_over, None
         if over is not None:
             over()
         if not self.ended.done():
             self.ended.set_result(None)
 
     def give_up(self) -> None:
-        """End the code by force, or do without its answer."""
-        if self._end is not None:
-            self._end()
-        if self._end is None or self.definition.kind != "process":
+        """Kill the code, or stop waiting for it."""
+        if self._kill is not None:
+            self._kill()
+        if self._kill is None or self.definition.kind != "process":
             self.end()
 
     def _press(self) -> None:
-        pressed, self.pressed = self.pressed, None
+        pressed, self.on_grace = self.on_grace, None
         if pressed is not None:
             pressed()
 
     def shut_down(self) -> None:
         if not self.context.worker_shutdown.is_set():
             self.context.worker_shutdown.set()
-            if self._tell_of_shutdown is not None:
-                self._tell_of_shutdown()
+            if self._notify_shutdown is not None:
+                self._notify_shutdown()

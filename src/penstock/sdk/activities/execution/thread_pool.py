@@ -1,4 +1,4 @@
-"""Threads for activities: so many at most, and none that keeps the program from ending."""
+"""A thread pool for activities that does not block interpreter shutdown."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ from typing import Any
 
 
 class ActivityThreads(Executor):
-    """Like the thread pool of the standard library, whose threads are waited for when the program ends.
+    """Like `ThreadPoolExecutor`, but with daemon threads: an activity that hangs must not keep the process alive."""
 
-    An activity that hangs would keep it from ending for ever.
-    """
-
-    def __init__(self, most: int, name: str = "activity") -> None:
-        self._most, self._name = most, name
+    def __init__(self, max_size: int, name: str = "activity") -> None:
+        self._max_size, self._name = max_size, name
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._started = 0
         self._open = 0
-        """Jobs that wait or run."""
+        """Jobs that are queued or running."""
         self._closed = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -31,20 +28,20 @@ class ActivityThreads(Executor):
                 raise RuntimeError("The threads of this worker are closed")
             self._jobs.put(lambda: _carry_out(future, fn, args, kwargs))
             self._open += 1
-            if self._started < min(self._open, self._most):
+            if self._started < min(self._open, self._max_size):
                 self._started += 1
                 threading.Thread(
                     target=self._serve, name=f"{self._name}-{self._started}", daemon=True
                 ).start()
         return future
 
-    def resize(self, most: int) -> None:
-        """Allow so many threads from now on; those that are there stay."""
+    def resize(self, max_size: int) -> None:
+        """Set the maximum number of threads. Existing threads stay."""
         with self._lock:
-            self._most = max(self._most, most)
+            self._max_size = max(self._max_size, max_size)
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:
-        """Threads end when they have nothing to do; nobody waits for them."""
+        """Let threads exit when they are idle, without waiting for them."""
         with self._lock:
             if not self._closed:
                 self._closed = True

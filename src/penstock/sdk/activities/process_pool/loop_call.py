@@ -1,4 +1,4 @@
-"""An async function that is called where no event loop runs: in a process, one at a time."""
+"""Runs async activities in a process without an event loop, one at a time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 class LoopCall(ThreadInterrupt):
-    """Runs a coroutine in a loop of its own; an interrupt cancels it, also while it waits."""
+    """Runs a coroutine in its own event loop. An interrupt cancels it, even while it waits."""
 
     def __init__(self) -> None:
         super().__init__()
         self._gate = threading.Lock()
-        self._asked = False
+        self._cancel_requested = False
         self._cancel: Callable[[], object] | None = None
 
     def run_async(self, made: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -30,7 +30,7 @@ class LoopCall(ThreadInterrupt):
         assert myself is not None
         with self._gate:
             self._cancel = lambda: loop.call_soon_threadsafe(myself.cancel)
-            if self._asked:
+            if self._cancel_requested:
                 myself.cancel()
         try:
             return await made()
@@ -40,6 +40,6 @@ class LoopCall(ThreadInterrupt):
 
     def interrupt(self) -> None:
         with self._gate:
-            self._asked = True
+            self._cancel_requested = True
             if self._cancel is not None:
                 self._cancel()

@@ -1,4 +1,4 @@
-"""How much memory a process holds."""
+"""Memory usage of the current process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def memory_bytes() -> int | None:
-    """What is resident now where the system says so; else the most that ever was, if that is known."""
+    """Return the resident set size, or its peak where the platform reports only that; None if unknown."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(_STATM.read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     try:

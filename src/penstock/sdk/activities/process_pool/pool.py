@@ -1,4 +1,4 @@
-"""Processes for activities: one per slot, started when they are needed."""
+"""A pool of processes for activities: one per slot, started on demand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.sdk.activities.process_pool.process_slot import REAP_DELAY_S, Proc
 from penstock.sdk.converters import DataConverter
 
 StartMethod = Literal["spawn", "forkserver"]
-"""A bare fork would copy locks that threads of the worker hold."""
+"""Plain `fork` is not offered: it copies locks that threads of the worker hold."""
 
 log = logging.getLogger(__name__)
 _LIVE: weakref.WeakSet[ProcessSlot] = weakref.WeakSet()
@@ -30,7 +30,7 @@ _LIVE: weakref.WeakSet[ProcessSlot] = weakref.WeakSet()
 class ProcessPool:
     def __init__(
         self,
-        most: int,
+        max_size: int,
         converter: DataConverter,
         *,
         method: StartMethod = "spawn",
@@ -46,14 +46,14 @@ class ProcessPool:
         self._context = multiprocessing.get_context(method)
         self._converter, self._recycle_after = converter, recycle_after
         self._recycle_over_bytes = recycle_over_bytes
-        self._most, self._room = most, asyncio.Semaphore(most)
+        self._max_size, self._free_slots = max_size, asyncio.Semaphore(max_size)
         self._free: list[ProcessSlot] = []
         self._all: list[ProcessSlot] = []
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[ProcessSlot]:
-        """A process of one's own, for a while."""
-        async with self._room:
+        """Borrow a process."""
+        async with self._free_slots:
             slot = self._free.pop() if self._free else self._new()
             try:
                 yield slot
@@ -61,25 +61,25 @@ class ProcessPool:
                 self._free.append(slot)
 
     def prepare(self, targets: Iterable[str]) -> None:
-        """Start all processes now, with the modules of these targets imported, and have each replaced at once."""
+        """Start all processes now and import the modules of these targets. A process that ends is replaced at once."""
         modules = dict.fromkeys(target.partition(":")[0] for target in targets)
-        while len(self._all) < self._most:
+        while len(self._all) < self._max_size:
             self._free.append(self._new())
         for each in self._all:
             each.prepare(ProcessPreload(tuple(modules)))
 
-    def resize(self, most: int) -> None:
-        """Allow so many from now on. Fewer: whoever asks for one has fewer places, and those that are idle stay."""
-        for _ in range(most - self._most):
-            self._room.release()
-        self._most = max(self._most, most)
+    def resize(self, max_size: int) -> None:
+        """Set the maximum number of processes. Idle processes stay."""
+        for _ in range(max_size - self._max_size):
+            self._free_slots.release()
+        self._max_size = max(self._max_size, max_size)
 
     def kill(self) -> None:
         for each in self._all:
             each.kill()
 
     async def close(self) -> None:
-        """End all processes and wait until they are gone."""
+        """Stop all processes and wait until they have exited."""
         for each in self._all:
             each.close()
         for each in self._all:
@@ -101,7 +101,7 @@ class ProcessPool:
 
 
 def check_converter(converter: DataConverter) -> None:
-    """Raises a TypeError where the converter cannot be handed to a process."""
+    """Raise `TypeError` if the converter cannot be pickled."""
     try:
         pickle.dumps(converter)
     except Exception as error:
@@ -112,7 +112,7 @@ def check_converter(converter: DataConverter) -> None:
 
 
 def target_of(definition: ActivityDefinition) -> str:
-    """`module:qualname` of an activity that runs in processes; a TypeError that names the fix where it has none."""
+    """Return `module:qualname` of an activity that runs in processes. Raises a `TypeError` that names the fix."""
     fn: Any = definition.fn
     module, path = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
     if module is None or path is None or getattr(fn, "__self__", None) is not None:
@@ -133,7 +133,7 @@ def target_of(definition: ActivityDefinition) -> str:
 
 
 def all_in_processes(definitions: Iterable[ActivityDefinition]) -> list[ActivityDefinition]:
-    """The same, to be run in processes; those that say otherwise, or that no process could import, stay as they are."""
+    """Return the definitions changed to run in processes, except those that opt out or cannot be imported by name."""
     return [_in_process(each) for each in definitions]
 
 
@@ -152,13 +152,13 @@ def _in_process(definition: ActivityDefinition) -> ActivityDefinition:
 
 def _unreachable(definition: ActivityDefinition, why: str) -> str:
     return (
-        f"{definition.told} runs in processes, which import it by its name, and {why}. "
+        f"{definition.label} runs in processes, which import it by its name, and {why}. "
         'Make it a function at the top of a module, or run it in a thread: @activity.defn(runs_in="thread")'
     )
 
 
 def _at_exit() -> None:
-    """A program that ends without closing its worker is not kept from ending by its processes."""
+    """Do not let processes block the exit of a program that did not close its worker."""
     slots = list(_LIVE)
     for each in slots:
         each.close()

@@ -1,4 +1,4 @@
-"""The inside of a process that runs activities: one at a time, as it is told over a pipe."""
+"""The child side of an activity process: runs one job at a time, received over a pipe."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from penstock.sdk.lease import lease_clock
 
 @dataclass(frozen=True, slots=True)
 class ProcessJob:
-    """What a process is asked to run. Everything in it can be pickled, whatever the arguments are."""
+    """A job for a process. All fields can be pickled, whatever the arguments are."""
 
     number: int
     target: str
@@ -39,36 +39,36 @@ class ProcessJob:
     arguments: Any
     info: ActivityInfo
     begin_by: float | None = None
-    """The end of its lease when it was sent, by the clock of leases. Later than that, the worker is asked first."""
+    """Expiry of the lease when the job was sent, by the lease clock. After that, the child asks the worker first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessPreload:
-    """What a process imports before its first job, so that the job need not wait for it."""
+    """Modules that a process imports before its first job."""
 
     modules: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How the function ended: a result, or a failure."""
+    """Outcome of the function: a result or a failure."""
 
     number: int
-    """Of the job that it is about."""
+    """The number of the job."""
     result: dict[str, str] | None
     failure: dict[str, Any] | None
     cancelled: bool
     cost: int | None
     memory_bytes: int | None = None
-    """What the process holds after it."""
+    """Memory usage of the process afterwards."""
     not_begun: bool = False
-    """Whether the function was not called, because the lease of its task had ended."""
+    """Whether the function was not called because the lease of its task had expired."""
 
 
 def main(connection: Connection, converter: DataConverter, level: int) -> None:
-    """Run what is asked for until the end is asked for, or whoever asks is gone."""
+    """Run jobs until told to stop, or until the worker has exited."""
     for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: None)  # the worker decides when its processes end
+        signal.signal(each, lambda *_: None)  # the worker decides when its processes exit
     lead_group()
     child = ChildProcess(connection, converter)
     logging.basicConfig(level=level, handlers=[_LogForwarder(child)], force=True)
@@ -93,7 +93,7 @@ class ChildProcess:
             try:
                 word, value = self._connection.recv()
             except (EOFError, OSError):
-                end_group()  # nobody is left to tell
+                end_group()  # the worker has exited
             match word:
                 case "run":
                     context = self._context(value)
@@ -111,11 +111,11 @@ class ChildProcess:
                     self._jobs.put(None)
 
     def serve(self) -> None:
-        while (asked := self._jobs.get()) is not None:
-            if isinstance(asked, ProcessPreload):
-                _prepare(asked)
+        while (item := self._jobs.get()) is not None:
+            if isinstance(item, ProcessPreload):
+                _prepare(item)
                 continue
-            job, context = asked
+            job, context = item
             if self._may_begin(job):
                 self.send("began", job.number)
                 answer = self._answer(job, context)
@@ -126,7 +126,7 @@ class ChildProcess:
             self.send("done", answer)
 
     def _may_begin(self, job: ProcessJob) -> bool:
-        """Whether the lease of a job still lasts. It may have been renewed while the process started."""
+        """Whether the lease of a job is still valid. It may have been renewed while the process started."""
         if job.begin_by is None or lease_clock() < job.begin_by:
             return True
         self.send("may_begin", job.number)
@@ -137,11 +137,11 @@ class ChildProcess:
 
     @property
     def is_itself(self) -> bool:
-        """Whether this is the process that was started, and not one that a function has forked from it."""
+        """Whether this is the original process, and not a fork of it made by an activity."""
         return os.getpid() == self._pid
 
     def send(self, word: str, value: Any) -> None:
-        """Tell the worker. What was forked from this process has nothing to tell it."""
+        """Send a message to the worker. Forks of this process send nothing."""
         if self.is_itself:
             with self._sending:
                 self._connection.send((word, value))
@@ -175,7 +175,7 @@ class ChildProcess:
             CURRENT.reset(token)
 
     def _end_if_forked(self, error: BaseException | None) -> None:
-        """A process that the function has forked ends where the function ends: the answer is its parent's to give."""
+        """Exit if the function has forked this process: only the parent reports the outcome."""
         if self.is_itself:
             return
         code = 0 if error is None else 1
@@ -202,7 +202,7 @@ class ChildProcess:
         return encoded_result(definition, value, self._converter)
 
     def _loop_call(self, context: ActivityContext) -> LoopCall:
-        """How an async function is reached; a cancellation that came before is not forgotten."""
+        """Return the event loop runner of an async function, applying a cancellation that came before."""
         call = LoopCall()
         if context.cancelled.is_set():
             call.interrupt()
@@ -215,15 +215,15 @@ class ChildProcess:
 
 
 def _flush() -> None:
-    """What was printed is on its way before the answer; a function may have closed or replaced what it prints to."""
+    """Flush output before the outcome is sent. The function may have closed or replaced its streams."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
 
 
-def _prepare(asked: ProcessPreload) -> None:
-    """What cannot be imported is told by the first job that needs it."""
-    for module in asked.modules:
+def _prepare(item: ProcessPreload) -> None:
+    """Import modules. An import error is reported by the first job that needs the module."""
+    for module in item.modules:
         try:
             importlib.import_module(module)
         except Exception:
@@ -231,7 +231,7 @@ def _prepare(asked: ProcessPreload) -> None:
 
 
 class _LogForwarder(logging.Handler):
-    """Log records go to the worker, whose handlers decide what becomes of them."""
+    """Sends log records to the worker, whose handlers process them."""
 
     def __init__(self, child: ChildProcess) -> None:
         super().__init__()
@@ -255,17 +255,17 @@ class _LogForwarder(logging.Handler):
 
 
 def _portable(record: logging.LogRecord) -> dict[str, Any]:
-    """A record without what may not travel: its message is made, its traceback is text."""
-    told = dict(record.__dict__)
+    """Return a picklable record: with its message formatted and its traceback as text."""
+    fields = dict(record.__dict__)
     if record.exc_info and not record.exc_text:
-        told["exc_text"] = logging.Formatter().formatException(record.exc_info)
-    told |= {"msg": record.getMessage(), "args": None, "exc_info": None}
+        fields["exc_text"] = logging.Formatter().formatException(record.exc_info)
+    fields |= {"msg": record.getMessage(), "args": None, "exc_info": None}
     plain = (str, int, float, bool, dict, type(None))
-    return {name: value if isinstance(value, plain) else repr(value) for name, value in told.items()}
+    return {name: value if isinstance(value, plain) else repr(value) for name, value in fields.items()}
 
 
 def import_target(target: str) -> Any:
-    """What `module:qualname` names."""
+    """Return the object that `module:qualname` names."""
     module, _, path = target.partition(":")
     found: Any = importlib.import_module(module)
     for name in path.split("."):

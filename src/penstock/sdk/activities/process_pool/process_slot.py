@@ -1,4 +1,4 @@
-"""One process for activities, and the thread that looks after it."""
+"""One process for activities, and the thread that manages it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from penstock.sdk.converters import DataConverter
 from penstock.sdk.lease import Lease
 
 REAP_DELAY_S = 5.0
-"""How long a process may take to end by itself."""
+"""How long a process may take to exit on its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """The process ended before the function did."""
+    """The process exited before the function ended."""
 
     exit_code: int | None
     began: bool
@@ -43,24 +43,24 @@ class ProcessExit:
             name = f" ({signal.Signals(-code).name})"
         except ValueError:
             name = ""
-        hint = ". The system does that, too, when memory runs out" if -code == 9 else ""
+        hint = ". The system also does that when memory runs out" if -code == 9 else ""
         return f"signal {-code}{name}{hint}"
 
 
 @dataclass(slots=True)
 class _RunningJob:
     job: ProcessJob
-    beat: Callable[[Any], None]
+    on_heartbeat: Callable[[Any], None]
     lease: Lease
     future: Future[JobResult | ProcessExit]
     began: bool = False
 
 
 class ProcessSlot:
-    """Starts its process with the first job, and another one when that has died or served long enough.
+    """Starts a process for the first job, and replaces it when it has died or reached its recycling limits.
 
-    All that concerns the process happens in one thread of its own; only `kill` does not wait for that thread, which
-    may itself wait for a process that does not listen.
+    A dedicated thread does everything that concerns the process. Only `kill` bypasses that thread, which may be
+    blocked on an unresponsive process.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ProcessSlot:
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
         self._watched: int | None = None
-        """Tells of the end of the process itself; the system has no such thing everywhere."""
+        """A pidfd that becomes readable when the process exits. Not available on every platform."""
         self._reader = False
         self._reaping = threading.Lock()
         self._current: _RunningJob | None = None
@@ -96,15 +96,15 @@ class ProcessSlot:
         return None if process is None else process.pid
 
     def run(
-        self, job: ProcessJob, beat: Callable[[Any], None], lease: Lease | None = None
+        self, job: ProcessJob, on_heartbeat: Callable[[Any], None], lease: Lease | None = None
     ) -> Future[JobResult | ProcessExit]:
-        """Run a job; one at a time. It does not begin once its lease has ended."""
-        asked = _RunningJob(job, beat, lease or Lease(), Future())
-        self._enqueue(lambda: self._begin(asked))
-        return asked.future
+        """Run a job; one at a time. It is not started once its lease has expired."""
+        current = _RunningJob(job, on_heartbeat, lease or Lease(), Future())
+        self._enqueue(lambda: self._begin(current))
+        return current.future
 
     def prepare(self, preparation: ProcessPreload) -> None:
-        """Have a process ready before there is a job, and again after each that has ended."""
+        """Keep a process ready before there is a job, and after each one that ends."""
 
         def order() -> None:
             self._preparation = preparation
@@ -112,8 +112,8 @@ class ProcessSlot:
 
         self._enqueue(order)
 
-    def tell(self, word: str, number: int) -> None:
-        """Tell the process `cancel` or `shutdown` about a job."""
+    def send(self, word: str, number: int) -> None:
+        """Send `cancel` or `shutdown` for a job to the process."""
         self._enqueue(lambda: self._send(word, number))
 
     def kill(self) -> None:
@@ -124,7 +124,7 @@ class ProcessSlot:
                 end_group_of(process.pid)
 
     def close(self) -> None:
-        """End the process when it has nothing to do."""
+        """Stop the process once it is idle."""
         self._enqueue(self._close)
 
     def join(self, timeout_s: float | None = None) -> None:
@@ -159,7 +159,10 @@ class ProcessSlot:
         return found
 
     def _sign_of_end(self, process: BaseProcess) -> int:
-        """What can be waited for. A sentinel is handed on to whatever the process forks, and stays while that lives."""
+        """Return a descriptor to wait for.
+
+        A sentinel is inherited by forks of the process and stays open while they live.
+        """
         return process.sentinel if self._watched is None else self._watched
 
     def _handle_commands(self) -> None:
@@ -167,30 +170,30 @@ class ProcessSlot:
         while self._commands:
             self._commands.popleft()()
 
-    def _begin(self, asked: _RunningJob) -> None:
-        if not asked.future.set_running_or_notify_cancel():
+    def _begin(self, current: _RunningJob) -> None:
+        if not current.future.set_running_or_notify_cancel():
             return
-        self._current = asked
-        self._hand_over(asked)
+        self._current = current
+        self._hand_over(current)
 
-    def _hand_over(self, asked: _RunningJob) -> None:
+    def _hand_over(self, current: _RunningJob) -> None:
         try:
             if self._process is None:
                 self._start()
         except Exception:
-            logging.getLogger(__name__).exception("A process for activities could not be started")
+            logging.getLogger(__name__).exception("An activity process could not be started")
             self._finish(ProcessExit(None, began=False))
             return
-        self._send("run", asked.job)
+        self._send("run", current.job)
 
     def _ensure_process(self) -> None:
-        """Start the process ahead of its next job, if that is wanted."""
+        """Start the process in advance of its next job, if requested."""
         if self._preparation is None or self._process is not None or self._closing:
             return
         try:
             self._start()
         except Exception:
-            logging.getLogger(__name__).exception("A process for activities could not be started")
+            logging.getLogger(__name__).exception("An activity process could not be started")
 
     def _start(self) -> None:
         ours, theirs = self._start_method.Pipe()
@@ -212,7 +215,7 @@ class ProcessSlot:
 
     def _send(self, word: str, value: Any) -> None:
         if self._connection is not None:
-            with contextlib.suppress(OSError):  # it has died, and will be buried
+            with contextlib.suppress(OSError):  # it has died; the exit is handled separately
                 self._connection.send((word, value))
 
     def _receive(self) -> None:
@@ -224,65 +227,71 @@ class ProcessSlot:
             return
         except Exception:
             logging.getLogger(__name__).exception(
-                "A process for activities says what cannot be read: it is ended"
+                "An activity process sent an unreadable message and is killed"
             )
             self._reader = False
             self.kill()
             return
+        if word == "log":
+            _log(value)
+        elif self._current is not None:
+            self._handle(word, value, self._current)
+
+    def _handle(self, word: str, value: Any, current: _RunningJob) -> None:
+        """Handle a message about the current job; messages about earlier jobs are ignored."""
+        number = current.job.number
         match word:
-            case "began" if self._current is not None and self._current.job.number == value:
-                self._current.began = True
-            case "may_begin" if self._current is not None and self._current.job.number == value:
-                self._send("permission", (value, not self._current.lease.is_over))
-            case "beat" if self._current is not None and self._current.job.number == value[0]:
-                self._current.beat(value[1])
-            case "log":
-                _log(value)
-            case "done" if self._current is not None and self._current.job.number == value.number:
+            case "began" if value == number:
+                current.began = True
+            case "may_begin" if value == number:
+                self._send("permission", (value, not current.lease.is_over))
+            case "beat" if value[0] == number:
+                current.on_heartbeat(value[1])
+            case "done" if value.number == number:
                 self._served += 1
                 self._finish(value)
                 if self._has_served_enough(value):
                     self._end()
                     self._ensure_process()
 
-    def _has_served_enough(self, answer: JobResult) -> bool:
+    def _has_served_enough(self, result: JobResult) -> bool:
         if self._recycle_after is not None and self._served >= self._recycle_after:
             return True
-        most, now = self._recycle_over_bytes, answer.memory_bytes
-        if most is None or now is None or now <= most:
+        limit, now = self._recycle_over_bytes, result.memory_bytes
+        if limit is None or now is None or now <= limit:
             return False
-        told = "A process for activities holds %d MB after %d of them, and may hold %d: it is replaced"
-        logging.getLogger(__name__).info(told, now >> 20, self._served, most >> 20)
+        text = "An activity process uses %d MB after %d activities, more than %d MB, and is replaced"
+        logging.getLogger(__name__).info(text, now >> 20, self._served, limit >> 20)
         return True
 
     def _collect_exit(self) -> None:
-        """The process has died: hear its last words, end what it forked, then tell who waits for it."""
+        """Handle the exit of the process: read its last messages, kill its forks, then resolve the waiting job."""
         while self._reader and self._connection is not None and self._connection.poll(0):
             self._receive()
         end_group_of(self.pid)
         fresh, code = self._served == 0, self._reap()
-        asked = self._current
-        if asked is None:
+        current = self._current
+        if current is None:
             if not fresh:
                 self._ensure_process()
             return
-        if not asked.began and not fresh and not self._closing:
-            self._hand_over(asked)  # it died between two jobs, and this one was never seen
+        if not current.began and not fresh and not self._closing:
+            self._hand_over(current)  # it died between two jobs, before it received this one
             return
-        self._finish(ProcessExit(code, asked.began))
-        if asked.began:
+        self._finish(ProcessExit(code, current.began))
+        if current.began:
             self._ensure_process()
 
     def _finish(self, how: JobResult | ProcessExit) -> None:
-        asked, self._current = self._current, None
-        if asked is not None:
-            asked.future.set_result(how)
+        current, self._current = self._current, None
+        if current is not None:
+            current.future.set_result(how)
 
     def _close(self) -> None:
         self._closing = True
 
     def _end(self) -> None:
-        """Have the process end, by itself or not."""
+        """Stop the process, killing it if necessary."""
         if self._process is None:
             return
         self._send("end", None)
@@ -316,8 +325,8 @@ def _watch_over(process: BaseProcess) -> int | None:
         return None
 
 
-def _log(told: dict[str, Any]) -> None:
-    record = logging.makeLogRecord(told)
+def _log(fields: dict[str, Any]) -> None:
+    record = logging.makeLogRecord(fields)
     logger = logging.getLogger(record.name)
     if logger.isEnabledFor(record.levelno):
         logger.handle(record)

@@ -1,4 +1,4 @@
-"""Activity tasks: run the function, report how it ended."""
+"""Activity tasks: run the function and report its outcome."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ class ActivityTasks:
         self._failures = FailureLog()
 
     async def handle(self, task: Json) -> str:
-        """Run a task and report it; how it ended. A lease that is lost on the way is dropped with its result.
+        """Run a task, report it and return its outcome. If the lease is lost, the result is dropped.
 
-        What this worker ends because it stops is handed back: another one begins it anew, at no attempt's cost.
+        A task that is stopped because the worker shuts down is handed back, so that another worker can run it without
+        being charged an attempt.
         """
         if lease_of(task).is_over:
             return self._dropped.note("activity", began=False)
@@ -59,7 +60,7 @@ class ActivityTasks:
         return await self.hand_back(task) if reason == WORKER_SHUTDOWN else "dropped"
 
     async def hand_back(self, task: Json) -> str:
-        """Give a task back that is not going to be done here."""
+        """Return a task to the server without running it."""
         if lease_of(task).is_over:
             return self._dropped.note("activity", began=False)
         if not self._hands_back():
@@ -72,9 +73,11 @@ class ActivityTasks:
         return "handed_back"
 
     async def _run(self, task: Json) -> Json:
-        """Run, and hold the lease meanwhile. An activity with a heartbeat timeout holds it by its own heartbeats.
+        """Run the activity and renew its lease meanwhile.
 
-        Code whose lease ends all the same is stopped: its task may run elsewhere from then on.
+        An activity with a heartbeat timeout renews it by its heartbeats.
+
+        If the lease ends anyway, the code is stopped, because the task may already run elsewhere.
         """
         with calling_at_end(
             lease_of(task), lambda: self._runner.apply_heartbeat_response(task["task_id"], _LOST)
@@ -83,22 +86,22 @@ class ActivityTasks:
                 if self._api.lease_ms is None:
                     return await self._runner.run(task)
                 async with extending_lease(
-                    lambda: self._api.beat(task, {})
-                ):  # its heartbeats may be further apart
+                    lambda: self._api.activity_heartbeat(task, {})
+                ):  # its heartbeats may be less frequent than the lease requires
                     return await self._runner.run(task)
             async with LeaseKeeper(task, lambda: self._renew(task)):
                 return await self._runner.run(task)
 
     async def _renew(self, task: Json) -> Json:
-        """Keep the lease. That tells nothing of how far it is, and hears whether the function may go on."""
+        """Renew the lease without heartbeat details. The response says whether the activity should continue."""
         try:
-            answer = await self._api.keep(task)
+            response = await self._api.renew_activity(task)
         except ServerRefused as error:
             if is_lease_lost(error):
                 self._runner.apply_heartbeat_response(task["task_id"], _LOST)
             raise
-        self._runner.apply_heartbeat_response(task["task_id"], answer)
-        return answer
+        self._runner.apply_heartbeat_response(task["task_id"], response)
+        return response
 
     async def _refused(self, task: Json, error: ServerRefused | Unreachable, action: str) -> str:
         if isinstance(error, Unreachable) or is_lease_lost(error) or action != "complete":
@@ -120,7 +123,10 @@ class ActivityTasks:
 
 
 def _has_heartbeat_timeout(task: Json) -> bool:
-    """Whether it has a heartbeat timeout. Of a task that was claimed ahead no clock ran when it came."""
+    """Whether the task has a heartbeat timeout.
+
+    A prefetched task carries no deadlines yet, so its retry policy is checked too.
+    """
     policy = task.get("retry_policy") or {}
     return "heartbeat" in (task.get("deadlines") or {}) or bool(policy.get("heartbeat_timeout_ms"))
 

@@ -1,4 +1,4 @@
-"""Local activities: run inside the workflow task that asked for them, tried again here, recorded with its commands."""
+"""Local activities: run within the workflow task that requested them, retried here, and recorded with its commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from penstock.sdk.activities.execution.runner import ActivityRunner
 from penstock.sdk.activities.info import ActivityInfo
 from penstock.sdk.activities.outcomes import LEASE_ENDED, failed
-from penstock.sdk.lease import LeaseEnded, lease_of
+from penstock.sdk.lease import LeaseExpired, lease_of
 from penstock.sdk.replay.errors import WorkflowTaskError
 from penstock.sdk.replay.runtime import LocalActivityRequest
 from penstock.sdk.retry import FOR_EVER, RetryPolicy
@@ -21,26 +21,26 @@ from penstock.sdk.worker.matching.slots import Slots
 
 Json = dict[str, Any]
 ATTEMPTS_RECORDED_MAX = 100
-"""So many attempts are told in the history: the last ones."""
+"""Maximum number of attempts recorded in the history. The last ones are kept."""
 
 
 class WorkerStopping(Exception):
-    """A local activity was ended because its worker stops. Its workflow task has not been decided."""
+    """A local activity was stopped because the worker shuts down. Its workflow task is not decided."""
 
 
 class LocalActivities:
-    """Runs what workflow code asked for locally, each in a place of its own."""
+    """Runs the local activities of workflow tasks, each in its own slot."""
 
     def __init__(self, runner: ActivityRunner, slots: Slots, namespace: str) -> None:
         self._runner, self._slots, self._namespace = runner, slots, namespace
         self._failures = FailureLog()
 
     async def run(self, request: LocalActivityRequest, task: Json) -> Json:
-        """Try until it succeeds or may not be tried again; how it ended, as its command says it.
+        """Run a local activity, retry it by its policy, and return the outcome as its command reports it.
 
-        Raises `LeaseEnded` when the lease of the workflow task is over before an attempt: another worker may run it.
+        Raises `LeaseExpired` if the lease of the workflow task ends before an attempt: another worker may run it.
         """
-        if (problem := self._runner.unknown(request.activity_type)) is not None:  # a bug of the workflow code
+        if (problem := self._runner.unknown(request.activity_type)) is not None:  # a bug in the workflow code
             raise WorkflowTaskError(f"a local activity runs in this worker: {problem}")
         terms = LocalActivityTerms.of(request.options)
         ends_at = None if terms.schedule_to_close is None else time.monotonic() + terms.schedule_to_close
@@ -49,7 +49,7 @@ class LocalActivities:
             began = time.monotonic()
             outcome = await self._attempt(request, task, terms, len(attempts) + 1, ends_at)
             if outcome["action"] == "drop":
-                raise LeaseEnded if outcome["reason"] == LEASE_ENDED else WorkerStopping
+                raise LeaseExpired if outcome["reason"] == LEASE_ENDED else WorkerStopping
             if outcome["action"] == "fail":
                 self._failures.local_activity(request, task, outcome["failure"], len(attempts) + 1)
             attempts.append(_attempt_record(request, outcome, len(attempts) + 1, time.monotonic() - began))
@@ -110,10 +110,11 @@ class LocalActivities:
 
 
 def _disabled(request: LocalActivityRequest) -> Json:
-    """A worker without places for local activities says so at once: nobody would ever run it."""
+    """Fail the request immediately: a worker without local activity slots would never run it."""
     return {
         "message": f"This worker runs no local activities (max_concurrent_local_activities is 0), so"
-        f' "{request.activity_type}" cannot run here. Call it with workflow.execute_activity, or give it places',
+        f' "{request.activity_type}" cannot run here. Call it with workflow.execute_activity, or raise'
+        " max_concurrent_local_activities",
         "type": "LocalActivitiesDisabled",
         "non_retryable": True,
     }
@@ -121,7 +122,7 @@ def _disabled(request: LocalActivityRequest) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class LocalActivityTerms:
-    """How long a local activity may take, and how often it is tried. Times are in seconds."""
+    """Timeouts (in seconds) and retry policy of a local activity."""
 
     attempts_max: int
     pauses_ms: Sequence[int]
@@ -141,14 +142,14 @@ class LocalActivityTerms:
         )
 
     def pause_s(self, outcome: Json, attempts: int, ends_at: float | None) -> float | None:
-        """How long until the next attempt; None: there is none."""
+        """Return the delay before the next attempt, or None if there is no further attempt."""
         failure = outcome.get("failure")
         if failure is None or failure.get("non_retryable") or failure.get("cancelled"):
             return None
         if attempts >= self.attempts_max or not self.final_types.isdisjoint(_types(failure)):
             return None
-        asked = failure.get("next_retry_delay_seconds", failure.get("retry_after_seconds"))
-        pause_s = self._own_pause_s(attempts) if asked is None else float(asked)
+        requested = failure.get("next_retry_delay_seconds", failure.get("retry_after_seconds"))
+        pause_s = self._own_pause_s(attempts) if requested is None else float(requested)
         late = ends_at is not None and time.monotonic() + pause_s >= ends_at
         return None if late else pause_s
 
@@ -157,7 +158,7 @@ class LocalActivityTerms:
 
 
 def _types(failure: Json) -> Iterator[str]:
-    """The names by which a retry policy may know a failure: of its class, or of the clock that ran out."""
+    """Yield the names by which a retry policy can match a failure: its class, or the timeout that expired."""
     yield str(failure.get("type"))
     if failure.get("kind") == "timeout":
         words = str(failure.get("timeout_type")).split("_")
@@ -170,7 +171,7 @@ def _final_outcome(outcome: Json, attempts: list[Json]) -> Json:
     failure = outcome["failure"]
     timed_out = failure.get("kind") == "timeout"
     kind = "cancelled" if failure.get("cancelled") else "timed_out" if timed_out else "failed"
-    told: Json = {
+    record: Json = {
         "outcome": kind,
         "message": failure["message"],
         "exception_type": failure.get("type"),
@@ -178,11 +179,11 @@ def _final_outcome(outcome: Json, attempts: list[Json]) -> Json:
         "attempts": attempts,
         "exception": failure,
     }
-    return told | ({"timeout_kind": failure.get("timeout_type")} if timed_out else {})
+    return record | ({"timeout_kind": failure.get("timeout_type")} if timed_out else {})
 
 
 def _attempt_record(request: LocalActivityRequest, outcome: Json, number: int, took_s: float) -> Json:
-    told: Json = {
+    record: Json = {
         "attempt_id": f"{request.request_id}-{number}",
         "attempt_number": number,
         "outcome": "completed" if outcome["action"] == "complete" else "failed",
@@ -190,8 +191,8 @@ def _attempt_record(request: LocalActivityRequest, outcome: Json, number: int, t
     }
     failure = outcome.get("failure")
     if failure is None:
-        return told
-    return told | {"message": failure["message"][:1000], "exception_type": failure.get("type")}
+        return record
+    return record | {"message": failure["message"][:1000], "exception_type": failure.get("type")}
 
 
 def _seconds(options: Mapping[str, Any], name: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Reports on tasks: those that are ready together travel together."""
+"""Sends task reports, batching those that are ready at the same time."""
 
 from __future__ import annotations
 
@@ -19,26 +19,29 @@ from penstock.sdk.worker.worker_api import WorkerApi
 Json = dict[str, Any]
 ITEMS_MAX = 100
 HAND_BACK = "hand_back"
-"""The report that a task is not going to be done here: it waits again, and no attempt is charged."""
+"""The action that returns a task to its queue without charging an attempt."""
 REQUESTS_MAX = 4
-"""Requests with reports that are open at a time; meanwhile the next ones gather."""
+"""Maximum number of concurrent report requests. Reports that become ready meanwhile are batched."""
 RETRY_SECONDS = 120.0
-"""How long a report is tried while the server is away; after that the lease ends by itself."""
+"""How long a report is retried while the server is unreachable. After that the lease expires."""
 
 
 @dataclass(eq=False, slots=True)
 class _PendingReport:
     item: Json
-    answer: asyncio.Future[Json]
+    response: asyncio.Future[Json]
     gives_up_at: float
     batched: bool = False
-    """To be sent in a batch, also alone: it was before, and the server knows it by its form; or it has no other."""
+    """Send in a batch even if it is the only report: it was batched before, and the server identifies a repeated
+    report by its form; or the action exists only in batches.
+    """
 
 
 class ReportBatcher:
-    """Takes reports on tasks of one kind, sends them, and gives each its answer.
+    """Accepts reports for tasks of one kind, sends them in batches, and returns to each its own response.
 
-    The same report is sent again with the same content until it is answered: the server remembers its receipt.
+    A report is resent with identical content until it is answered. The server stores a receipt, so a repetition has
+    no effect.
     """
 
     def __init__(
@@ -51,7 +54,10 @@ class ReportBatcher:
         self._scheduled = False
 
     async def send(self, item: Json) -> Json:
-        """Report and return the server's answer; raises its refusal, or that it was not reached in time."""
+        """Send a report and return the server's response.
+
+        Raises `ServerRefused`, or `Unreachable` once retries have run out.
+        """
         loop = asyncio.get_running_loop()
         if not self._with_tracebacks:
             item = without_tracebacks(item)
@@ -59,17 +65,17 @@ class ReportBatcher:
         report = _PendingReport(item, loop.create_future(), time.monotonic() + RETRY_SECONDS, in_batch_only)
         self._waiting.append(report)
         self._schedule_send()
-        return await report.answer
+        return await report.response
 
     async def all_sent(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no report is queued or in flight."""
         while self._waiting or self._open:
             if self._open:
                 await asyncio.wait([*self._open])
             await asyncio.sleep(0)
 
     def _schedule_send(self) -> None:
-        """Send when this turn of the loop is over, so that what else ends in it comes along."""
+        """Send at the end of this event loop iteration, so that reports that become ready in it share a request."""
         if not self._scheduled and self._waiting and len(self._open) < REQUESTS_MAX:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._send_waiting)
@@ -87,7 +93,7 @@ class ReportBatcher:
         self._schedule_send()
 
     async def _deliver(self, reports: list[_PendingReport]) -> None:
-        """Send until all are answered. A batch that is refused as a whole goes on as its two halves."""
+        """Send until all reports are answered. A batch that is refused as a whole is split in two."""
         pauses = Backoff()
         while reports:
             reports, wait_s = await self._send_once(reports)
@@ -95,10 +101,10 @@ class ReportBatcher:
                 await asyncio.sleep(pauses.pause_s(wait_s))
 
     async def _send_once(self, reports: list[_PendingReport]) -> tuple[list[_PendingReport], float]:
-        """Send once; return what must be sent again, and how long the server asks to be left alone."""
+        """Send once. Return the reports to resend, and the delay that the server requested."""
         alone = len(reports) == 1 and not reports[0].batched
         try:
-            answers = [await self._send_single(reports[0])] if alone else await self._send_batch(reports)
+            responses = [await self._send_single(reports[0])] if alone else await self._send_batch(reports)
         except Exception as error:
             if len(reports) > 1 and not is_transient(error):
                 middle = len(reports) // 2
@@ -109,13 +115,13 @@ class ReportBatcher:
         self._metrics.count(names.REPORT_ITEMS, len(reports), kind=self._kind)
         again: list[_PendingReport] = []
         wait_s = 0.0
-        for report, answer in zip(reports, answers, strict=True):
-            if isinstance(answer, dict):
-                _answer(report, answer)
+        for report, response in zip(reports, responses, strict=True):
+            if isinstance(response, dict):
+                _answer(report, response)
                 continue
-            left, asked = _retry_unless_late([report], answer)
+            left, requested_s = _retry_unless_late([report], response)
             again += left
-            wait_s = max(wait_s, asked)
+            wait_s = max(wait_s, requested_s)
         return again, wait_s
 
     async def _send_single(self, report: _PendingReport) -> Json:
@@ -124,26 +130,26 @@ class ReportBatcher:
     async def _send_batch(self, reports: list[_PendingReport]) -> list[Json | Exception]:
         for report in reports:
             report.batched = True
-        answers = await self._api.report_all(self._kind, [report.item for report in reports])
-        return [_parse_item(answer) for answer in answers]
+        responses = await self._api.report_all(self._kind, [report.item for report in reports])
+        return [_parse_item(response) for response in responses]
 
 
-def _parse_item(answer: Json) -> Json | Exception:
-    status = answer.get("http_status", 200)
-    return answer if status < 400 else refusal(status, answer)
+def _parse_item(response: Json) -> Json | Exception:
+    status = response.get("http_status", 200)
+    return response if status < 400 else refusal(status, response)
 
 
 def _retry_unless_late(reports: list[_PendingReport], error: Exception) -> tuple[list[_PendingReport], float]:
-    """Those worth another try; the others are told what happened."""
+    """Return the reports that may be retried, and fail the others with the error."""
     now = time.monotonic()
     again = [each for each in reports if is_transient(error) and now < each.gives_up_at]
     for report in reports:
-        if report not in again and not report.answer.done():
-            report.answer.set_exception(error)
-            report.answer.exception()  # whoever waited may be gone; nobody needs to hear of it then
+        if report not in again and not report.response.done():
+            report.response.set_exception(error)
+            report.response.exception()  # the caller may have been cancelled
     return again, retry_after_s(error)
 
 
-def _answer(report: _PendingReport, answer: Json) -> None:
-    if not report.answer.done():
-        report.answer.set_result(answer)
+def _answer(report: _PendingReport, response: Json) -> None:
+    if not report.response.done():
+        report.response.set_result(response)

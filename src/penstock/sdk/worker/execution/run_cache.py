@@ -1,4 +1,4 @@
-"""Runs that are kept between their workflow tasks, so that each task brings only what is new."""
+"""Cache of workflow runs between their tasks, so that a task only needs to carry new events."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ RunT = TypeVar("RunT")
 
 
 class RunCache(Generic[RunT]):
-    """The runs used last, up to a number. A run that is taken belongs to the taker until it is put back."""
+    """LRU cache of runs. `take` removes a run, so that one task at a time uses it; `put` returns it."""
 
-    def __init__(self, runs_max: int, let_go: Callable[[RunT], None]) -> None:
-        self._runs_max, self._let_go = runs_max, let_go
+    def __init__(self, runs_max: int, on_evict: Callable[[RunT], None]) -> None:
+        self._runs_max, self._on_evict = runs_max, on_evict
         self._runs: OrderedDict[str, RunT] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._runs)
 
     @property
-    def keeps(self) -> bool:
-        """Whether anything is kept at all."""
+    def is_enabled(self) -> bool:
+        """Whether the cache has any capacity."""
         return self._runs_max > 0
 
     def take(self, run_id: str) -> RunT | None:
         return self._runs.pop(run_id, None)
 
-    def seen(self, run_id: str) -> RunT | None:
-        """The run as it stands, for looking only; None while somebody has taken it."""
+    def peek(self, run_id: str) -> RunT | None:
+        """Return the run for reading, without removing it. None while a task uses it."""
         return self._runs.get(run_id)
 
     def put(self, run_id: str, run: RunT) -> None:
-        """Keep a run; the one that was not used for longest may have to go."""
+        """Return a run to the cache and evict the least recently used one if the cache is full."""
         self.drop(run_id)
         self._runs[run_id] = run
         while len(self._runs) > self._runs_max:
-            self._let_go(self._runs.popitem(last=False)[1])
+            self._on_evict(self._runs.popitem(last=False)[1])
 
     def drop(self, run_id: str) -> None:
         run = self._runs.pop(run_id, None)
         if run is not None:
-            self._let_go(run)
+            self._on_evict(run)
 
     def clear(self) -> None:
         while self._runs:
-            self._let_go(self._runs.popitem()[1])
+            self._on_evict(self._runs.popitem()[1])

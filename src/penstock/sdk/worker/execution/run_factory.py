@@ -1,4 +1,4 @@
-"""Runs at their beginning: made for a task, with the definition of its type."""
+"""Creates the in-memory run for a workflow task from the definition of its type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.sdk.worker.registry import WorkerRegistry
 
 Json = dict[str, Any]
 RunFactory = Callable[[Json], WorkflowRun]
-"""Makes the run of a task, at its beginning. Raises when this worker does not know its type."""
+"""Creates a run in its initial state. Raises `UnknownWorkflowTypeError` if the worker has no such type."""
 
 
 def run_factory(
@@ -42,7 +42,10 @@ def run_factory(
 
 
 def with_arguments(task: Json, events: list[Json]) -> list[Json]:
-    """The events, the start of the run with what it was given: that travels beside the history."""
+    """Return the events with the workflow's arguments added to the start event.
+
+    The server sends them beside the history.
+    """
     if not events or events[0].get("sequence") != 1:
         return events
     given = task["workflow_arguments"] if "workflow_arguments" in task else task.get("arguments")

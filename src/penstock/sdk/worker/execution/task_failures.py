@@ -1,4 +1,4 @@
-"""What a server is told of a workflow task that could not be decided."""
+"""The failure that a worker reports for a workflow task that it could not decide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHARS_MAX = 20_000
 
 
 def task_failure(error: BaseException) -> dict[str, Any]:
-    """Message, type and stack. Code that parts from its history is told by the type that servers know."""
+    """Return message, type and stack of an error. Non-determinism has the type that servers recognise."""
     return {
         "message": _cut(str(error) or type(error).__name__),
         "type": _type(error),

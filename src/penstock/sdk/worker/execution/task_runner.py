@@ -1,4 +1,4 @@
-"""What a worker is at: each task runs by itself and gives its place back when it has ended."""
+"""Runs polled tasks concurrently and frees their slots when they end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class TaskRunner:
-    """Runs tasks of one kind in the places that were taken for them."""
+    """Runs tasks of one kind in slots that were taken before the poll."""
 
     def __init__(
         self, kind: str, slots: Slots, handle: Callable[[Json], Awaitable[str]], metrics: WorkerMetrics
@@ -28,7 +28,7 @@ class TaskRunner:
         return len(self._running)
 
     def start(self, task: Json) -> None:
-        """Run a task whose place is taken."""
+        """Run a task in a slot that is already taken."""
         self._metrics.count(names.TASKS_STARTED, kind=self._kind)
         running = asyncio.create_task(self._run(task))
         self._running.add(running)
@@ -39,7 +39,9 @@ class TaskRunner:
         try:
             outcome = await self._handle(task)
         except Exception:
-            log.exception("A %s task broke the worker's own code; its lease will end by itself", self._kind)
+            log.exception(
+                "A %s task raised an unexpected error in the worker; its lease will expire", self._kind
+            )
         finally:
             self._metrics.count(names.TASKS_ENDED, kind=self._kind, outcome=outcome)
             self._metrics.timing(names.TASK_SECONDS, time.monotonic() - began, kind=self._kind)
@@ -50,13 +52,13 @@ class TaskRunner:
         self._metrics.level(names.FREE_SLOTS, self._slots.free, kind=self._kind)
 
     async def finish(self, seconds: float) -> bool:
-        """Wait for what runs, so long at most; whether all of it has ended."""
+        """Wait up to `seconds` for running tasks. Return whether all have ended."""
         if self._running:
             await asyncio.wait(self._running, timeout=seconds)
         return not self._running
 
     async def abandon(self) -> None:
-        """End what runs."""
+        """Cancel all running tasks and wait for them."""
         for each in self._running:
             each.cancel()
         if self._running:

@@ -1,4 +1,4 @@
-"""Questions to a run: queries and validations of updates. They read its state and leave it as it is."""
+"""Queries and update validations: they read the state of a run and must not change it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 class WorkflowQueries:
-    """Answers from a run that is kept, if it has seen all that the question knows of; else from a replay of its own."""
+    """Answers from the cached run if it is up to date, otherwise from a separate replay."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class WorkflowQueries:
         except Exception as error:
             failure = task_failure(error) | {"reason": _query_reason(error)}
             if failure["reason"] != Reason.REJECTED_UNKNOWN_QUERY:
-                told = 'Query "%s" of %s failed\n%s'
-                log.warning(told, task["query_name"], workflow_of(task), failure["stack_trace"].rstrip())
+                text = 'Query "%s" of %s failed\n%s'
+                log.warning(text, task["query_name"], workflow_of(task), failure["stack_trace"].rstrip())
             return await self._answer(task, "fail", {"failure": failure})
         return await self._answer(task, "complete", {"result_envelope": answer})
 
@@ -66,9 +66,9 @@ class WorkflowQueries:
 
     def _run_read_only(self, task: Json, ask: Callable[[WorkflowRun], Any]) -> Any:
         events: list[Json] = task["history_events"]
-        kept = self._cache.seen(task["run_id"])
-        if kept is not None and kept.is_up_to_date(events):
-            return ask(kept)
+        cached = self._cache.peek(task["run_id"])
+        if cached is not None and cached.is_up_to_date(events):
+            return ask(cached)
         run = self._new_run(task)
         try:
             run.replay_to_end(with_arguments(task, events))
@@ -82,13 +82,13 @@ class WorkflowQueries:
         try:
             await self._api.answer(task, action, body)
         except (ServerRefused, Unreachable) as error:
-            log.info("An answer of workflow %s was not taken: %s", task["workflow_id"], error)
+            log.info("The answer of workflow %s was refused: %s", task["workflow_id"], error)
             return "lost"
         return "failed" if action in ("fail", "reject") else "completed"
 
 
 def _query_reason(error: Exception) -> str:
-    if type(error) is LookupError:  # a KeyError is the handler's own
+    if type(error) is LookupError:  # a KeyError was raised by the handler itself
         return Reason.REJECTED_UNKNOWN_QUERY.value
     if isinstance(error, WorkflowTaskError):
         return Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE.value

@@ -1,4 +1,4 @@
-"""Workflow tasks: replay or go on, run what is local, and report what the code asks for."""
+"""Workflow tasks: replay or continue a run, run its local activities, and report its commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.errors import Reason
 from penstock.sdk.failures import ServerRefused, Unreachable
-from penstock.sdk.lease import LeaseEnded, lease_of
+from penstock.sdk.lease import LeaseExpired, lease_of
 from penstock.sdk.replay.errors import WorkflowTaskError
 from penstock.sdk.replay.instance import Activation, WorkflowRun
 from penstock.sdk.worker import metrics as names
@@ -27,15 +27,17 @@ from penstock.sdk.worker.worker_api import HISTORY_START_TOKEN, WorkerApi
 
 Json = dict[str, Any]
 STICKY_MAX_MS = 600_000
-"""A server lets no task wait longer for one worker."""
-CONCURRENT_REPLAYS = 50
-"""After so many workflow tasks that are replayed others have a turn: polls, heartbeats, activities."""
-YIELD_AFTER_SECONDS = 5.0
-"""So long a task waits for the one before; it is replayed anew then."""
+"""The longest sticky timeout that servers accept."""
+REPLAYS_PER_YIELD = 50
+"""The event loop yields after this many replayed workflow tasks, so that polls, heartbeats and activities make
+progress.
+"""
+PREVIOUS_TASK_WAIT_S = 5.0
+"""How long a task waits for the previous task of its run. After that it is replayed from the start."""
 
 
 class WorkflowTasks:
-    """Decides workflow tasks, each on a run that was kept or on one that is replayed."""
+    """Decides workflow tasks, on a cached run or on a full replay."""
 
     def __init__(
         self,
@@ -54,19 +56,19 @@ class WorkflowTasks:
         self._api, self._reports, self._cache = api, reports, cache
         self._new_run, self._local, self._metrics = begin, local, metrics
         self._failures = FailureLog()
-        self._turns: dict[str, asyncio.Future[None]] = {}
-        """Of each run the task that came last, until it is done with."""
+        self._latest_tasks: dict[str, asyncio.Future[None]] = {}
+        """The most recent task of each run, until it is done."""
 
     async def handle(self, task: Json) -> str:
-        """Decide a task and report it; how it ended. A lease that is lost on the way drops the task.
+        """Decide a task, report it and return its outcome. If the lease is lost, the task is dropped.
 
-        The next task of a run may come before the report of the one before is answered: it waits for that.
+        The next task of a run may arrive before the report of the previous one is answered. It waits for that.
         """
-        before = self._turns.get(task["run_id"])
-        turn = self._turns[task["run_id"]] = asyncio.get_running_loop().create_future()
+        before = self._latest_tasks.get(task["run_id"])
+        done = self._latest_tasks[task["run_id"]] = asyncio.get_running_loop().create_future()
         try:
             if before is not None:
-                await asyncio.wait({before}, timeout=YIELD_AFTER_SECONDS)
+                await asyncio.wait({before}, timeout=PREVIOUS_TASK_WAIT_S)
             lease_of(task).check()
             run, activation = await self._decide(task)
             try:
@@ -75,38 +77,45 @@ class WorkflowTasks:
                 run.close()
                 raise
             if through is not None:
-                run.keep(through)
+                run.confirm_recorded(through)
                 self._cache.put(task["run_id"], run)
             else:
                 run.close()
             return "completed"
         except WorkerStopping:
             return await self._hand_back(task)
-        except LeaseEnded as ended:
+        except LeaseExpired as ended:
             return self._dropped.note("workflow", began=ended.began)
         except (ServerRefused, Unreachable) as error:
             return await self._refused(task, error)
         except Exception as error:
             return await self._fail(task, error)
         finally:
-            turn.set_result(None)
-            if self._turns.get(task["run_id"]) is turn:
-                del self._turns[task["run_id"]]
+            done.set_result(None)
+            if self._latest_tasks.get(task["run_id"]) is done:
+                del self._latest_tasks[task["run_id"]]
             self._metrics.level(names.CACHED_RUNS, len(self._cache))
 
     async def _decide(self, task: Json) -> tuple[WorkflowRun, Activation]:
-        """The run, and what it asks for. A run that was kept and does not fit is replayed from its beginning."""
-        kept = self._cache.take(task["run_id"])
+        """Return the run and its new commands.
+
+        A cached run that does not match the history is replayed from the start.
+        """
+        cached = self._cache.take(task["run_id"])
         only_new = (task.get("history_from_sequence") or 1) > 1
-        self._metrics.count(names.CACHE_LOOKS, outcome="kept" if kept and only_new else "replayed")
-        if kept is not None and only_new:
+        self._metrics.count(names.CACHE_LOOKS, outcome="kept" if cached and only_new else "replayed")
+        if cached is not None and only_new:
             try:
-                return kept, await self._advance(task, kept, await self._events(task))
+                return cached, await self._advance(task, cached, await self._events(task))
             except WorkflowTaskError as error:
                 self._metrics.count(names.CACHE_LOOKS, outcome="misfit")
-                log.info("%s does not go on where it was kept: %s", workflow_of(task), error)
-        elif kept is not None:
-            kept.close()
+                log.info(
+                    "The cached run of %s does not match its history and is replayed: %s",
+                    workflow_of(task),
+                    error,
+                )
+        elif cached is not None:
+            cached.close()
         run = self._new_run(task)
         return run, await self._advance(task, run, await self._events(task, whole=only_new))
 
@@ -120,11 +129,11 @@ class WorkflowTasks:
         return with_arguments(task, events)
 
     async def _advance(self, task: Json, run: WorkflowRun, events: Sequence[Json]) -> Activation:
-        """Have the code look at what is new, and at what its local activities bring, until it waits for the server."""
+        """Apply the new events, then run local activities until the code waits for the server."""
         try:
             lease_of(task).check()
             for number, _ in enumerate(run.apply_history(events), 1):
-                if number % CONCURRENT_REPLAYS == 0:
+                if number % REPLAYS_PER_YIELD == 0:
                     await asyncio.sleep(0)
             activation = run.advance()
             if not activation.local:
@@ -151,7 +160,7 @@ class WorkflowTasks:
                 if activation.closes:
                     break
             return activation
-        except LeaseEnded as ended:
+        except LeaseExpired as ended:
             ended.began = True
             raise
         finally:
@@ -159,8 +168,8 @@ class WorkflowTasks:
                 each.cancel()
 
     async def _complete(self, task: Json, activation: Activation) -> int | None:
-        """Report what the code asks for; up to which event the server knows it, if the run is kept here."""
-        keep = self._cache.keeps and not activation.closes
+        """Report the commands. Return the last event that the server has recorded, if the run stays cached here."""
+        keep = self._cache.is_enabled and not activation.closes
         item = {
             "task_id": task["task_id"],
             "action": "complete",
@@ -172,16 +181,16 @@ class WorkflowTasks:
         if keep:
             item["sticky_timeout_ms"] = self._sticky_ms
         try:
-            answer = await self._reports.send(item)
+            response = await self._reports.send(item)
         except ServerRefused as error:
             error.message += _origin(error, activation.origins)
             raise
         if activation.closes:
             self._failures.commands(task, activation.commands)
-        return answer.get("cached_through") or None if keep else None
+        return response.get("cached_through") or None if keep else None
 
     async def _hand_back(self, task: Json) -> str:
-        """Another worker decides the task, and runs its local activities anew."""
+        """Hand the task back. Another worker decides it and runs its local activities again."""
         if not self._hands_back():
             return "dropped"
         try:
@@ -197,10 +206,10 @@ class WorkflowTasks:
         if is_lease_lost(error) or isinstance(error, Unreachable):
             log.info("A task of %s was lost: %s", workflow_of(task), error)
             return "lost"
-        return await self._fail(task, error.with_traceback(None))  # its frames are those of the SDK
+        return await self._fail(task, error.with_traceback(None))  # its frames belong to the SDK
 
     async def _fail(self, task: Json, error: Exception) -> str:
-        """The run stays open: the task is tried again, here or by a worker with other code."""
+        """Report a task failure. The run stays open, and the task is retried by this or another worker."""
         failure = task_failure(error)
         self._failures.workflow_task(task, error)
         item = {
@@ -218,7 +227,7 @@ class WorkflowTasks:
 
 
 def _origin(error: ServerRefused, origins: Sequence[str]) -> str:
-    """Which line of the code asked for what the server refuses."""
+    """Return which line of the code issued the command that the server refused."""
     if error.reason == Reason.PAYLOAD_TOO_LARGE and origins:
         return (
             f" ({len(origins)} commands of one workflow task together, the first: {origins[0]}. Start them in portions,"

@@ -1,12 +1,12 @@
-"""Log output of a worker whose program has not configured logging.
+"""Default log output for workers in programs that have not configured logging.
 
-Python shows nothing below WARNING unless a program configures logging, so a plain worker script would run in silence.
+Python shows nothing below WARNING unless a program configures logging, so a plain worker script would be silent.
 While such a worker runs, the logger `penstock` has a handler that writes INFO and above to stderr.
 
-The invariant: no line appears twice, and a configuration of the program always wins. The handler is added only if
-neither `penstock` nor the root logger has one. It looks again at each record: once the program has a handler that
-receives the record too, the default handler removes itself and restores the level. It is removed as well when the last
-worker of the process ends.
+Invariant: no line appears twice, and a configuration of the program always wins. The handler is added only if neither
+`penstock` nor the root logger has one. It checks again at each record: once the program has a handler that receives
+the record too, the default handler removes itself and restores the level. It is also removed when the last worker of
+the process ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LINE: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 @contextmanager
 def default_logging(*, wanted: bool = True) -> Iterator[None]:
-    """Log to stderr while the block runs, unless the program has configured logging or it is not wanted."""
+    """Log to stderr while the block runs, if `wanted` and unless the program has configured logging."""
     if not wanted:
         yield
         return
@@ -36,7 +36,7 @@ def default_logging(*, wanted: bool = True) -> Iterator[None]:
 
 
 class _DefaultHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to the present `sys.stderr`, and steps aside for handlers of the program."""
+    """Writes to the current `sys.stderr`, and removes itself once the program has a handler of its own."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
@@ -85,7 +85,7 @@ class _SharedHandler:
         logger = logging.getLogger(NAME)
         self._handler = _DefaultHandler()
         logger.addHandler(self._handler)
-        if logger.level == logging.NOTSET:  # a level that the program has set stays
+        if logger.level == logging.NOTSET:  # keep a level that the program has set
             self._set_level = True
             logger.setLevel(logging.INFO)
 

@@ -1,4 +1,4 @@
-"""What a worker tells of the process that it runs in."""
+"""Identity and metrics of the process in which a worker runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STARTED_AT = time.time()
 
 
 def metrics() -> dict[str, Any]:
-    """Numbers of this process. Host, process id and start tell it from every other one."""
+    """Return metrics of this process. Host, process id and start time identify it."""
     return {
         "process_uptime_seconds": round(time.time() - _STARTED_AT, 3),
         "process_id": os.getpid(),

@@ -1,4 +1,4 @@
-"""Being known to the server: registering, being heard regularly, leaving."""
+"""Worker registration: register, send heartbeats, deregister."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from penstock.sdk.worker.worker_api import WorkerApi
 
 Json = dict[str, Any]
 INTERVAL_S = 20.0
-"""Until the server has said how often it wants to hear of us."""
+"""Heartbeat interval until the server has set one."""
 LEAVE_SECONDS = 5.0
 
 
 class WorkerRegistration:
-    """The registration of one worker. What it said last is said again whenever the server has forgotten it."""
+    """The registration of one worker. It registers again whenever the server no longer knows it."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class WorkerRegistration:
         unused_kinds: tuple[str, ...] = (),
         reported_rates: Callable[[], Json],
     ) -> None:
-        """`reported_rates` is said with every heartbeat again: a worker whose slots are full for long does not poll."""
+        """`reported_rates` is repeated with every heartbeat, because a worker whose slots stay full does not poll."""
         self._api, self._registration_body, self._slots, self._error_policy = (
             api,
             registration_body,
@@ -47,7 +47,7 @@ class WorkerRegistration:
         self.server_capabilities: Json = {}
 
     async def register(self) -> None:
-        """Register, waiting for a server that is away; a refusal that no waiting heals is raised."""
+        """Register, retrying with backoff while the server is unreachable. Other refusals are raised."""
         pauses = Backoff()
         async with self._registering:
             while True:
@@ -63,21 +63,23 @@ class WorkerRegistration:
                     return
 
     async def _register_once(self) -> None:
-        answer = await self._api.register(self._registration_body() | self._reported_rates() | self._status())
-        self._apply_settings(answer)
+        response = await self._api.register(
+            self._registration_body() | self._reported_rates() | self._status()
+        )
+        self._apply_settings(response)
         if (
             self._offered_slots
-        ):  # a registration offers at least one slot of each kind; a heartbeat may offer none
+        ):  # a registration must offer at least one slot of each kind; a heartbeat may offer none
             self._apply_settings(await self._api.heartbeat(self._offered_slots | self._status()))
 
-    async def keep(self) -> None:
-        """Be heard, as often as the server asks, until cancelled."""
+    async def send_heartbeats(self) -> None:
+        """Send heartbeats at the server's interval until cancelled."""
         while True:
             await asyncio.sleep(self._interval_s)
             await self._send_heartbeat()
 
-    async def tell(self, **slots: int) -> None:
-        """Say at once how many slots there are from now on; those of a kind that is not run stay none."""
+    async def report_slots(self, **slots: int) -> None:
+        """Report new slot counts immediately. Kinds that this worker does not run keep zero slots."""
         changed = {f"max_concurrent_{kind}_tasks": total for kind, total in slots.items()}
         self._offered_slots = changed | {name: 0 for name, total in self._offered_slots.items() if not total}
         await self._send_heartbeat()
@@ -95,10 +97,10 @@ class WorkerRegistration:
             else:
                 self._error_policy.report_error(error)
 
-    async def leave(self) -> None:
-        """Have the server forget this worker; what it holds waits for others at once.
+    async def deregister(self) -> None:
+        """Deregister, so that tasks leased to this worker are redelivered immediately.
 
-        If the server is away, or the client is closed, it will find out by itself.
+        If the server is unreachable or the client is closed, the registration expires on its own.
         """
         with contextlib.suppress(ServerRefused, Unreachable, TimeoutError, RuntimeError):
             async with asyncio.timeout(LEAVE_SECONDS):
@@ -107,10 +109,10 @@ class WorkerRegistration:
     def _status(self) -> Json:
         return {"task_slots": self._slots(), "process_metrics": process_info.metrics()}
 
-    def _apply_settings(self, answer: Json) -> None:
-        seconds = answer.get("heartbeat_interval_seconds")
+    def _apply_settings(self, response: Json) -> None:
+        seconds = response.get("heartbeat_interval_seconds")
         if isinstance(seconds, int | float) and seconds > 0:
             self._interval_s = float(seconds)
-        capabilities = answer.get("server_capabilities")
+        capabilities = response.get("server_capabilities")
         if isinstance(capabilities, dict):
             self.server_capabilities = capabilities

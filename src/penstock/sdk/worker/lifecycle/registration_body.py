@@ -1,4 +1,4 @@
-"""What a worker says of itself when it registers."""
+"""The body of a worker registration."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ def registration_body(
     registry: WorkerRegistry,
     options: WorkerOptions,
     *,
-    activity_places: int,
+    activity_slots: int,
     has_codecs: bool,
 ) -> Json:
-    """The body of a registration. It names at least one slot of each kind: none is said by a heartbeat.
+    """Return the body of a registration. It offers at least one slot of each kind; a heartbeat then reports zero.
 
-    What travels through codecs is not what the server can check, so that parameters are not told then.
+    Parameters of handlers are left out if the client has payload codecs, because the server cannot check encoded
+    values.
     """
-    said: Json = {
+    body: Json = {
         "worker_id": api.worker_id,
         "task_queue": api.task_queue,
         "runtime": "python",
@@ -42,24 +43,24 @@ def registration_body(
         "supported_activity_types": registry.activity_types,
         "workflow_definition_fingerprints": registry.fingerprints,
         "max_concurrent_workflow_tasks": max(1, options.max_concurrent_workflow_tasks),
-        "max_concurrent_activity_tasks": max(1, activity_places),
+        "max_concurrent_activity_tasks": max(1, activity_slots),
         "capabilities": CAPABILITIES,
         "workflow_command_contracts": registry.command_contracts(with_parameters=not has_codecs),
     }
     if options.claiming.prefetch:
-        said["max_claimed_activity_tasks"] = options.claiming.prefetch
+        body["max_claimed_activity_tasks"] = options.claiming.prefetch
     if options.max_activities_per_second is not None:
-        said["max_activities_per_second"] = options.max_activities_per_second
-    return said | ({} if api.build_id is None else {"build_id": api.build_id})
+        body["max_activities_per_second"] = options.max_activities_per_second
+    return body | ({} if api.build_id is None else {"build_id": api.build_id})
 
 
 def reported_rates(options: WorkerOptions, config: DispatchConfig | None, task_queue: str) -> Json:
-    """How fast the whole queue should hand out activities, by this worker or by the configuration in force."""
+    """Return the queue-wide rate that this worker requests, from its options or the dispatch configuration."""
     rate, burst_s = options.max_task_queue_activities_per_second, options.queue_rate_burst_seconds
     if config is not None:
         rate = config.queue_cap(task_queue) if rate is None else rate
         burst_s = config.queue_rate_burst_seconds if burst_s is None else burst_s
     if rate is None:
         return {}
-    said = {"max_task_queue_activities_per_second": rate}
-    return said if burst_s is None else said | {"queue_rate_burst_seconds": burst_s}
+    body = {"max_task_queue_activities_per_second": rate}
+    return body if burst_s is None else body | {"queue_rate_burst_seconds": burst_s}

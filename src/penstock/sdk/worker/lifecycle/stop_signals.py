@@ -1,16 +1,17 @@
-"""SIGTERM and Ctrl-C for workers that run in a plain script.
+"""SIGTERM and Ctrl-C for workers in a plain script.
 
-`asyncio.run` leaves SIGTERM to the system, which ends the process in the middle of its tasks, and answers Ctrl-C with a
-`KeyboardInterrupt` whose traceback is long and says nothing. A worker that runs in the main thread therefore handles
-both, as far as nothing else does:
+`asyncio.run` leaves SIGTERM to the system, which kills the process in the middle of its tasks, and turns Ctrl-C into
+a `KeyboardInterrupt` with a long, useless traceback. A worker in the main thread therefore handles both, unless the
+program does:
 
 - SIGTERM, if its handler is the default one: all workers of the loop shut down gracefully.
-- SIGINT, if its handler is that of `asyncio.run`, and `Worker.run()` is awaited by the main task: `run()` returns after
-  the shutdown. In any other task Ctrl-C stays with asyncio, which cancels the main task, and with it the workers.
+- SIGINT, if its handler is that of `asyncio.run` and `Worker.run()` is awaited by the main task: `run()` returns
+  after the shutdown. In any other task Ctrl-C stays with asyncio, which cancels the main task and with it the
+  workers.
 
-A second signal ends the process at once. Handlers that were there before are restored when the last worker ends. Code
-that runs beside the workers does not learn of the signal: if it goes on for a second after they have ended, the signal
-is raised again for the handler that was there before.
+A second signal stops the process at once. Previous handlers are restored when the last worker ends. Code that runs
+beside the workers does not notice the signal: if it still runs a second after they have ended, the signal is raised
+again for the previous handler.
 """
 
 from __future__ import annotations
@@ -27,25 +28,25 @@ from typing import Any, Final
 
 from penstock.sdk.worker.error_policy import log
 
-ONE_WISH_SECONDS: Final = 0.2
-"""Signals so soon after each other count as one: a terminal and a supervisor may both send theirs."""
+REPEATED_SIGNAL_SECONDS: Final = 0.2
+"""Signals within this time count as one: a terminal and a supervisor may both send it."""
 FORWARD_SECONDS: Final = 1.0
-"""How long code beside the workers may take to end by itself before it gets the signal."""
+"""How long code beside the workers may take to end on its own before it receives the signal."""
 AT_ONCE_SECONDS: Final = 2.0
-"""How long tasks may take to be handed back after a second signal, before the process is ended by force."""
+"""How long tasks may take to be handed back after a second signal, before the process is killed."""
 
 
 @dataclass(eq=False, slots=True)
 class SignalledWorker:
-    """A worker that is shut down by signals."""
+    """A worker that signals shut down."""
 
     stop: Callable[[signal.Signals], None]
     cancel: Callable[[], object]
     is_main: bool
-    """Whether the main task of `asyncio.run` awaits it, and ends when it does."""
+    """Whether the main task of `asyncio.run` awaits this worker and ends with it."""
     ends_block: bool = False
-    """Whether it runs for an `async with` block, which is ended with it."""
-    hurried_by: signal.Signals | None = None
+    """Whether it runs for an `async with` block, which is cancelled with it."""
+    second_signal: signal.Signals | None = None
     """The second signal, if there was one."""
 
 
@@ -53,7 +54,10 @@ class SignalledWorker:
 def stopped_by_signals(
     stop: Callable[[signal.Signals], None], *, wanted: bool = True, ends_block: bool = False
 ) -> Iterator[SignalledWorker | None]:
-    """Call `stop` on the first signal, and cancel the current task on the second. None: signals are left alone."""
+    """Call `stop` on the first signal and cancel the current task on the second.
+
+    Yields None if signals are not handled.
+    """
     task = asyncio.current_task()
     if not wanted or task is None or threading.current_thread() is not threading.main_thread():
         yield None
@@ -72,14 +76,14 @@ def stopped_by_signals(
 
 
 class _SignalHandlers:
-    """The signal handlers of one loop, and the workers that they stop."""
+    """The signal handlers of one event loop, and the workers that they stop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._members: list[SignalledWorker] = []
         self._before: dict[signal.Signals, Any] = {}
         self._first: signal.Signals | None = None
-        self._asked_at = 0.0
+        self._first_at = 0.0
         self._has_others = False
 
     def join(self, member: SignalledWorker) -> None:
@@ -91,7 +95,7 @@ class _SignalHandlers:
             self._install_handler(signal.SIGINT)
 
     def leave(self, member: SignalledWorker) -> bool:
-        """Whether it was the last one; the handlers that were there before are back then."""
+        """Remove a worker. If it was the last one, restore the previous handlers and return True."""
         self._members.remove(member)
         if self._members:
             return False
@@ -105,7 +109,7 @@ class _SignalHandlers:
         try:
             self._loop.add_signal_handler(number, self._received, number)
         except (NotImplementedError, RuntimeError, ValueError):
-            return  # a system or a loop without signals
+            return  # a platform or a loop without signals
         self._before[number] = before
 
     def _restore(self) -> None:
@@ -117,14 +121,14 @@ class _SignalHandlers:
     def _received(self, number: signal.Signals) -> None:
         now = self._loop.time()
         if self._first is None:
-            self._first, self._asked_at = number, now
+            self._first, self._first_at = number, now
             log.info(
-                "%s received: shutting down, no new tasks are taken. Send it again to end at once",
+                "%s received: shutting down, no new tasks are started. Send it again to stop at once",
                 number.name,
             )
             for each in tuple(self._members):
                 each.stop(number)
-        elif now - self._asked_at >= ONE_WISH_SECONDS:
+        elif now - self._first_at >= REPEATED_SIGNAL_SECONDS:
             self._force_stop(number)
 
     def _force_stop(self, number: signal.Signals) -> None:
@@ -134,7 +138,7 @@ class _SignalHandlers:
             return
         _end_by_force_after(AT_ONCE_SECONDS, number)
         for each in self._members:
-            each.hurried_by = number
+            each.second_signal = number
             each.cancel()
 
 
@@ -142,7 +146,7 @@ _LISTENING: Final[dict[asyncio.AbstractEventLoop, _SignalHandlers]] = {}
 
 
 def _main_task() -> asyncio.Task[Any] | None:
-    """The task that `asyncio.run` runs, if its handler is in place for SIGINT."""
+    """Return the task that `asyncio.run` runs, if its SIGINT handler is installed."""
     handler = signal.getsignal(signal.SIGINT)
     if not isinstance(handler, functools.partial):
         return None
@@ -153,7 +157,7 @@ def _main_task() -> asyncio.Task[Any] | None:
 
 
 def _end_by_force_after(seconds: float, number: signal.Signals) -> None:
-    """Threads that do not end would keep the process alive for as long as they run."""
+    """Kill the process after a delay. Threads that do not end would keep it alive."""
     timer = threading.Timer(seconds, os._exit, (128 + number,))
     timer.daemon = True
     timer.start()

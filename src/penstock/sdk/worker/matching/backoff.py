@@ -1,4 +1,4 @@
-"""Growing pauses between tries while the server is away."""
+"""Exponential backoff with jitter for requests to an unreachable server."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ MAX_S = 10.0
 
 
 class Backoff:
-    """Each pause is twice the one before, up to a bound; jitter keeps workers from coming back all at once."""
+    """Doubles each pause up to a maximum. Jitter keeps workers from reconnecting all at once."""
 
     def __init__(
-        self, first_s: float = FIRST_S, most_s: float = MAX_S, dice: Callable[[], float] = random.random
+        self, first_s: float = FIRST_S, max_s: float = MAX_S, dice: Callable[[], float] = random.random
     ) -> None:
-        self._first_s, self._most_s, self._dice = first_s, most_s, dice
+        self._first_s, self._max_s, self._dice = first_s, max_s, dice
         self._next_s = first_s
 
     def pause_s(self, at_least_s: float = 0.0) -> float:
-        """How long to wait now: half of the pause is certain, half is thrown; never less than the server asks for."""
+        """Return the next pause: half of it fixed, half random, and never less than the server requested."""
         whole = self._next_s
-        self._next_s = min(self._most_s, whole * 2)
+        self._next_s = min(self._max_s, whole * 2)
         return max(at_least_s, whole / 2) + self._dice() * whole / 2
 
     def reset(self) -> None:
-        """The server answered."""
+        """Start again at the shortest pause, after a response."""
         self._next_s = self._first_s

@@ -1,4 +1,4 @@
-"""Queues whose starts are refused: how many of their tasks a worker of several queues still claims."""
+"""Backpressure for workers of several queues: how many tasks of a capped queue they still prefetch."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import asyncio
 
 
 class BackpressureWindow:
-    """Claims of a queue at its cap wait for nothing that this worker could do, in places that other queues could use.
+    """Limits the prefetched tasks of queues whose starts the server refuses.
 
-    So no more than one of them waits, and in all no more than may be spared. Each that starts without a refusal doubles
-    what is claimed of its queue, until it is an ordinary queue again.
+    Prefetched tasks of a queue at its cap cannot start, and they occupy capacity that other queues could use. At most
+    one of them waits per queue, and at most `spare` in total. Each task that starts without a refusal doubles the
+    window of its queue, until the window reaches the total and is removed.
     """
 
     def __init__(self, total: int, spare: int | None) -> None:
         self._total = total
         self._spare = spare
-        """None: there is one queue, and it may have everything."""
+        """None: there is one queue, which may use everything."""
         self._windows: dict[str, int] = {}
         self._claims: dict[str, int] = {}
         self.capacity_freed = asyncio.Event()
-        """Set when a queue that was left out may be asked again."""
+        """Set when a queue that was skipped may be polled again."""
 
     @property
     def is_limited(self) -> bool:
@@ -30,11 +31,11 @@ class BackpressureWindow:
         self.capacity_freed.set()
 
     def entered(self, queue: str) -> None:
-        """One more claim of this queue is here."""
+        """Count one more prefetched task of this queue."""
         self._claims[queue] = self._claims.get(queue, 0) + 1
 
     def left(self, queue: str) -> None:
-        """It has started, or is here no more."""
+        """Count one prefetched task less: it has started, or was handed back."""
         self._claims[queue] -= 1
         if queue in self._windows:
             self.capacity_freed.set()
@@ -52,19 +53,19 @@ class BackpressureWindow:
             del self._windows[queue]
 
     def recheck(self, queue: str) -> None:
-        """Something has changed for this queue: if nothing of it waits here, it is worth asking."""
+        """Allow another poll of this queue if none of its prefetched tasks is here."""
         if queue in self._windows and not self._claims.get(queue):
             self.capacity_freed.set()
 
     def keeps(self, queue: str) -> int:
-        """How many of its claims may wait on after a refusal."""
+        """Return how many prefetched tasks of this queue may stay after a refusal."""
         if self._spare is None:
             return self._total
         others = sum(self._claims.get(each, 0) for each in self._windows if each != queue)
         return 1 if others < self._spare else 0
 
     def capacity(self, queue: str, *, rests: bool) -> int:
-        """How many more may be claimed of it now."""
+        """Return how many more tasks of this queue may be prefetched now."""
         window = self._windows.get(queue)
         if window is None:
             return self._total

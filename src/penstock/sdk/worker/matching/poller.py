@@ -1,4 +1,4 @@
-"""Polls of one kind: take room, ask for as much as fits in it, start what comes."""
+"""Polls for tasks of one kind: take slots, poll for as many tasks, start them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.sdk.worker.metrics import WorkerMetrics
 Json = dict[str, Any]
 DRAINING_PAUSE_S = 5.0
 LOOP_TURNS_TO_REPORT = 6
-"""Turns of the loop from the start of a task that does not wait for anything until its report is sent."""
+"""Event loop iterations from the start of a task that never waits until its report is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class PollContext:
 
 
 async def let_tasks_start() -> None:
-    """Let what was started begin before the next poll is sent; what ends at once is reported before it."""
+    """Let new tasks begin before the next poll, so that tasks that end immediately are reported first."""
     for _ in range(LOOP_TURNS_TO_REPORT):
         await asyncio.sleep(0)
 
 
 class Poller:
-    """Keeps polls open while there is room. What a poll may bring has its places before it is sent."""
+    """Keeps polls open while slots are free. The slots are taken before the poll is sent."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Poller:
         rate_limiter: RateLimiter | None = None,
         hand_back: Callable[[Json], Awaitable[object]] | None = None,
     ) -> None:
-        """`hand_back` is for tasks that come when their places are gone; without it they are run all the same."""
+        """`hand_back` returns tasks for which there is no slot any more; without it they are run anyway."""
         self._kind, self._ask, self._start, self._slots = kind, ask, start, slots
         self._polls, self._batch_max = polls, batch_max
         self._poll_context = poll_context
@@ -63,18 +63,18 @@ class Poller:
         self._hand_back = hand_back
 
     @property
-    def has_room(self) -> bool:
-        """Whether it has places at all; without any nothing is asked for."""
+    def has_slots(self) -> bool:
+        """Whether this poller has any slots. Without slots it does not poll."""
         return self._polls > 0 and self._slots.total > 0
 
     @property
     def _batch(self) -> int:
-        """How much one poll asks for, so that all of them together ask for all places."""
+        """The batch size at which all polls together ask for all slots."""
         polls = max(1, min(self._polls, self._slots.total))
         return max(1, min(self._batch_max, math.ceil(self._slots.total / polls)))
 
     async def run(self) -> None:
-        """Poll until cancelled, or until the server refuses for good: then that is raised."""
+        """Poll until cancelled. Raises a fatal refusal of the server."""
         async with asyncio.TaskGroup() as loops:
             for _ in range(self._polls):
                 loops.create_task(self._poll_loop())
@@ -87,15 +87,15 @@ class Poller:
                 await asyncio.sleep(pause_s)
 
     async def _poll_once(self, pauses: Backoff) -> float:
-        """One poll; how long to pause after it."""
-        places = await self._slots.take(self._batch)
+        """Poll once and return the pause before the next poll."""
+        taken = await self._slots.take(self._batch)
         tokens = started = 0
         try:
-            tokens = await self._rate_limiter.take(places)
-            self._slots.give_back(places - tokens)
-            places = tokens
+            tokens = await self._rate_limiter.take(taken)
+            self._slots.give_back(taken - tokens)
+            taken = tokens
             tasks = await self._poll_response(tokens, pauses)
-            fitting = self._fitting(places, len(tasks))
+            fitting = self._fitting(taken, len(tasks))
             for task in tasks[:fitting]:
                 self._start(task)
                 started += 1
@@ -105,7 +105,7 @@ class Poller:
             return await self._on_poll_error(error, pauses)
         finally:
             self._rate_limiter.settle(tokens, started)
-            self._slots.give_back(places - started)
+            self._slots.give_back(taken - started)
         if started:
             await let_tasks_start()
         pauses.reset()
@@ -113,18 +113,20 @@ class Poller:
         self._poll_context.metrics.count(names.POLLS, kind=self._kind, outcome="tasks" if tasks else "empty")
         return 0.0
 
-    def _fitting(self, places: int, tasks: int) -> int:
-        """How many of the tasks that came may start: while the poll waited, there may have come to be fewer places."""
+    def _fitting(self, taken: int, tasks: int) -> int:
+        """Return how many of the received tasks may start. The number of slots may have shrunk during the poll."""
         if self._hand_back is None:
             return tasks
-        return min(self._slots.fitting(places), self._rate_limiter.fitting(places), tasks)
+        return min(self._slots.fitting(taken), self._rate_limiter.fitting(taken), tasks)
 
     async def _return_task(self, task: Json) -> None:
         assert self._hand_back is not None
         await self._hand_back(task)
 
     async def _poll_response(self, tasks_max: int, pauses: Backoff) -> list[Json]:
-        """The answer to one poll. It is repeated under its id until it comes: what was leased to it is given again."""
+        """Return the response to one poll, resent under the same id until it arrives: the server then returns the
+        same leases.
+        """
         poll_id = f"{self._kind}-poll-{secrets.token_hex(12)}"
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Tasks that were claimed ahead: kept while they may start soon, started in order, else handed back."""
+"""Prefetched tasks: renewed while they are likely to start soon, started in order, otherwise handed back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from penstock.sdk.failures import ServerRefused, Unreachable
-from penstock.sdk.lease import LeaseEnded, lease_of
+from penstock.sdk.lease import LeaseExpired, lease_of
 from penstock.sdk.worker.error_policy import is_lease_lost, is_transient, log, retry_after_s
 from penstock.sdk.worker.lease_renewal import renewing
 from penstock.sdk.worker.matching.backpressure import BackpressureWindow
@@ -17,12 +17,12 @@ from penstock.sdk.worker.matching.slots import Slots
 
 Json = dict[str, Any]
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.02, 0.25
-"""How long a queue that is at its cap is left alone before it is asked again."""
+"""First and longest pause before a queue at its cap is tried again."""
 RETRY_AFTER_MAX_S = 5.0
 
 
 class ClaimOutcome(Enum):
-    """What became of a claim."""
+    """What happened to a prefetched task."""
 
     STARTED = "started"
     HAND_BACK = "hand_back"
@@ -31,11 +31,11 @@ class ClaimOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class QueueOps:
-    """What is done with claims of one queue at the server."""
+    """The server calls for prefetched tasks of one queue."""
 
     queue: str
     rank: int
-    """The queue with the lowest goes first."""
+    """Queues with a lower rank start first."""
     start: Callable[[Json], Awaitable[Json]]
     renew: Callable[[Json], Awaitable[Json]]
 
@@ -46,24 +46,25 @@ class _PrefetchedTask:
     order: tuple[int, int]
     since: float
     turn: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """True: a place is there for it. False: it is to be handed back."""
+    """True: it has a slot. False: it must be handed back."""
     refused: bool = False
-    """Whether it was kept from starting before."""
+    """Whether a start was refused before."""
 
 
 class Prefetcher:
-    """Places for tasks that run, and the claims that wait for one.
+    """Slots for running tasks, and the prefetched tasks that wait for one.
 
-    A claim is renewed while this worker moves. Once nothing has started for as long as a claim lasts, what waits is
-    handed back for others, and nothing is claimed until a place is free again. What a queue at its cap has too many
-    waiting is handed back at once if there are other queues, which could use the places for claims.
+    Prefetched tasks are renewed while this worker makes progress. If nothing has started for the duration of a lease,
+    the waiting tasks are handed back and nothing is prefetched until a slot is free. With several queues, waiting
+    tasks that a queue at its cap has in excess are handed back immediately, because other queues could use the
+    capacity.
     """
 
     def __init__(
-        self, places: int, claims: Slots, *, lease_s: float, age_s: float, spare: int | None = None
+        self, slots: int, claims: Slots, *, lease_s: float, age_s: float, spare: int | None = None
     ) -> None:
-        """`spare` is how many claims may wait for queues at their caps; None: it is one queue."""
-        self._places = self._free = places
+        """`spare` is the number of waiting tasks allowed for queues at their caps; None if there is only one queue."""
+        self._slots = self._free = slots
         self._backpressure = BackpressureWindow(claims.total, spare)
         self._claims, self._lease_s, self._age_s = claims, lease_s, age_s
         self._waiting: list[_PrefetchedTask] = []
@@ -74,7 +75,7 @@ class Prefetcher:
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self.open = asyncio.Event()
-        """Whether it is worth claiming more."""
+        """Set while prefetching is worthwhile."""
         self.open.set()
 
     @property
@@ -83,32 +84,32 @@ class Prefetcher:
 
     @property
     def capacity_freed(self) -> asyncio.Event:
-        """Set when a queue may be asked again that had no room."""
+        """Set when a queue that had no capacity may be polled again."""
         return self._backpressure.capacity_freed
 
     def capacity(self, queue: str) -> int:
-        """How many more tasks of a queue may be claimed."""
+        """Return how many more tasks of a queue may be prefetched."""
         rests = self._backoff_until.get(queue, 0.0) > asyncio.get_running_loop().time()
         return self._backpressure.capacity(queue, rests=rests)
 
     def expect(self, queue: str) -> None:
-        """A task of this queue is about to be taken."""
+        """Count a task of this queue that is about to be passed to `take`."""
         self._backpressure.entered(queue)
 
     async def take(self, task: Json, ops: QueueOps) -> ClaimOutcome:
-        """Wait for a place and start the task, which was expected; a started one has its place until `leave`."""
+        """Wait for a slot and start the task. A started task keeps its slot until `leave`."""
         waiting = self._join(ops)
         try:
             async with renewing(task, lambda: ops.renew(task)) as keeper:
-                how = await self._until_started(task, waiting, ops, keeper)
+                outcome = await self._until_started(task, waiting, ops, keeper)
         finally:
             self._remove(waiting)
             self._claims.give_back()
             self._backpressure.left(ops.queue)
-        return how
+        return outcome
 
     def leave(self, queue: str) -> None:
-        """A task has ended, and with it perhaps what kept others of its queue from starting."""
+        """Free the slot of a task that has ended. Other tasks of its queue may now be able to start."""
         self._free += 1
         self._note_progress()
         if self._backpressure.is_limited:
@@ -117,15 +118,15 @@ class Prefetcher:
             self._backpressure.recheck(queue)
         self._admit_waiting()
 
-    def resize(self, places: int, spare: int | None) -> None:
-        """Let more tasks run from now on, or fewer as soon as enough have ended; its claims have been resized."""
-        self._free += places - self._places
-        self._places = places
+    def resize(self, slots: int, spare: int | None) -> None:
+        """Change the number of slots. With fewer slots nothing starts until enough tasks have ended."""
+        self._free += slots - self._slots
+        self._slots = slots
         self._backpressure.resize(self._claims.total, spare)
         self._admit_waiting()
 
     def close(self) -> None:
-        """Have everything handed back that did not start."""
+        """Hand back all tasks that have not started."""
         self._closing = True
         for each in list(self._waiting):
             self._reject(each)
@@ -140,51 +141,57 @@ class Prefetcher:
                 return ClaimOutcome.LOST
             if not waiting.turn.result():
                 return ClaimOutcome.HAND_BACK
-            how = await self._try_start(task, waiting, ops)
-            if how is not None:
-                return how
+            outcome = await self._try_start(task, waiting, ops)
+            if outcome is not None:
+                return outcome
             waiting.turn = asyncio.get_running_loop().create_future()
             self._wait(waiting)
             if waiting.refused:
                 self._trim(waiting.queue)
 
     async def _try_start(self, task: Json, waiting: _PrefetchedTask, ops: QueueOps) -> ClaimOutcome | None:
-        """Ask for the permit, in a place that was given. None: not now."""
-        how: ClaimOutcome | None = None
+        """Request the permit in a slot that is already taken. None: refused for now."""
+        outcome: ClaimOutcome | None = None
         try:
-            lease_of(task).check()
-            answer = await ops.start(task)
-            if answer["started"]:
-                task["lease_expires_at"] = answer.get("lease_expires_at")
-                gone = self._closing or self._free < 0  # its place is no more
-                how = ClaimOutcome.HAND_BACK if gone else ClaimOutcome.STARTED
-            else:
-                waiting.refused = True
-                self._backpressure.refused(ops.queue)
-                self._back_off(ops.queue, answer.get("retry_after_seconds"))
-                self._trim(ops.queue)
-        except LeaseEnded:
-            how = ClaimOutcome.LOST
-        except (ServerRefused, Unreachable) as error:
-            if is_transient(error):
-                self._back_off(ops.queue, retry_after_s(error) or None)
-            else:
-                how = ClaimOutcome.LOST
-                if not is_lease_lost(error):
-                    log.warning("Task %s cannot be started: %s", task["task_id"], error)
+            outcome = await self._request_permit(task, waiting, ops)
         finally:
-            if how is not ClaimOutcome.STARTED:
+            if outcome is not ClaimOutcome.STARTED:
                 self._free += 1
-        if how is ClaimOutcome.STARTED:
+        if outcome is ClaimOutcome.STARTED:
             self._backoffs_s.pop(ops.queue, None)
             self._note_progress()
             if not waiting.refused:
                 self._backpressure.grow(ops.queue)
         else:
             self._admit_waiting()
-        return how
+        return outcome
 
-    # Who waits
+    async def _request_permit(
+        self, task: Json, waiting: _PrefetchedTask, ops: QueueOps
+    ) -> ClaimOutcome | None:
+        try:
+            lease_of(task).check()
+            response = await ops.start(task)
+        except LeaseExpired:
+            return ClaimOutcome.LOST
+        except (ServerRefused, Unreachable) as error:
+            if is_transient(error):
+                self._back_off(ops.queue, retry_after_s(error) or None)
+                return None
+            if not is_lease_lost(error):
+                log.warning("Task %s cannot be started: %s", task["task_id"], error)
+            return ClaimOutcome.LOST
+        if response["started"]:
+            task["lease_expires_at"] = response.get("lease_expires_at")
+            gone = self._closing or self._free < 0  # its slot no longer exists
+            return ClaimOutcome.HAND_BACK if gone else ClaimOutcome.STARTED
+        waiting.refused = True
+        self._backpressure.refused(ops.queue)
+        self._back_off(ops.queue, response.get("retry_after_seconds"))
+        self._trim(ops.queue)
+        return None
+
+    # Waiting tasks
 
     def _join(self, ops: QueueOps) -> _PrefetchedTask:
         loop = asyncio.get_running_loop()
@@ -212,13 +219,13 @@ class Prefetcher:
             waiting.turn.set_result(False)
 
     def _trim(self, queue: str) -> None:
-        """Of a queue that is refused, keep the oldest that may wait here."""
+        """Hand back all but the oldest waiting tasks that a refused queue may keep."""
         theirs = sorted((each for each in self._waiting if each.queue == queue), key=lambda each: each.order)
         for each in theirs[self._backpressure.keeps(queue) :]:
             self._reject(each)
 
     def _admit_waiting(self) -> None:
-        """Give free places to those whose turn it is."""
+        """Assign free slots to waiting tasks in order."""
         if self._free > 0:
             self.open.set()
         now = asyncio.get_running_loop().time()
@@ -232,7 +239,7 @@ class Prefetcher:
             each.turn.set_result(True)
 
     def _back_off(self, queue: str, hint_s: float | None) -> None:
-        """Leave a queue alone for a moment: it is at a limit, or the server is away."""
+        """Back off from a queue that is at a limit, or whose server is unreachable."""
         grown = min(BACKOFF_MAX_S, 2 * self._backoffs_s.get(queue, BACKOFF_FIRST_S / 2))
         self._backoffs_s[queue] = grown
         pause_s = grown if hint_s is None else min(RETRY_AFTER_MAX_S, max(BACKOFF_FIRST_S, hint_s))
@@ -244,7 +251,7 @@ class Prefetcher:
         self._backpressure.recheck(queue)
         self._admit_waiting()
 
-    # Whether it moves
+    # Progress
 
     def _note_progress(self) -> None:
         self._progress_at = asyncio.get_running_loop().time()
@@ -254,7 +261,7 @@ class Prefetcher:
             self._timer = asyncio.get_running_loop().call_later(self._lease_s / 3, self._check_progress)
 
     def _check_progress(self) -> None:
-        """Hand back what is too old, and everything while nothing moves here: others may be idle."""
+        """Hand back tasks that are too old, and all of them if this worker makes no progress: others may be idle."""
         self._timer = None
         now = asyncio.get_running_loop().time()
         stands = self._free <= 0 and now - self._progress_at >= self._lease_s

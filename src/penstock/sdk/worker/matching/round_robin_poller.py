@@ -1,4 +1,4 @@
-"""Polls of one or more queues for the same places: in order of the queues, so many at a time as a worker may claim."""
+"""Polls several queues for a shared set of slots, in order of the queues and in batches of limited size."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ FAILED_POLL_PAUSE_S = 0.1
 
 
 class PollRequest(Protocol):
-    """A poll of one queue: up to so many tasks, under an id, and whether it waits for them."""
+    """Polls one queue for up to `tasks_max` tasks, either waiting for them or not."""
 
     async def __call__(self, tasks_max: int, poll_id: str, *, waits: bool) -> list[Json]: ...
 
 
 @dataclass(eq=False, slots=True)
 class PolledQueue:
-    """One queue as a round sees it."""
+    """One queue of the round."""
 
     queue: str
     ask: PollRequest
@@ -46,16 +46,17 @@ class PolledQueue:
     hand_back: Callable[[Json], Awaitable[object]]
     poll_context: PollContext
     capacity: Callable[[], int] = _unbounded
-    """How many more of its tasks this worker may hold; 0: it is left out."""
+    """How many more tasks of this queue the worker may hold; 0 skips the queue."""
     empty_until: float = 0.0
-    """It has nothing for this worker before then."""
+    """The queue has nothing for this worker before this time."""
 
 
 class RoundRobinPoller:
-    """Takes the places that are free and asks queue after queue for tasks; while all are empty it waits at all of them.
+    """Takes the free slots and polls the queues in order without waiting; while all are empty it waits at all of
+    them.
 
-    Whatever one of them brings ends the waiting at the others, so that no place is held for a queue that is empty
-    while another one has work. What arrives there in that very moment takes a place that is free, or is handed back.
+    The first queue that returns tasks ends the wait at the others, so that no slot is held for an empty queue while
+    another one has work. A task that arrives at the same moment takes a free slot or is handed back.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class RoundRobinPoller:
         rate_limiter: RateLimiter | None = None,
         capacity_freed: asyncio.Event | None = None,
     ) -> None:
-        """`capacity_freed` is set when a queue that was left out has room again."""
+        """`capacity_freed` is set when a queue that was skipped has capacity again."""
         self._capacity_freed = capacity_freed or asyncio.Event()
         self._polled_queues, self._slots, self._claims = polled_queues, slots, claims
         self._batch = min(TASKS_MAX, batch_max or TASKS_MAX)
@@ -76,14 +77,14 @@ class RoundRobinPoller:
         self._background: set[asyncio.Task[object]] = set()
         self._closed = False
         self._started = 0
-        """Tasks of this round, each in one of its places."""
+        """Tasks started in this round, each in one of its slots."""
 
     @property
-    def has_room(self) -> bool:
+    def has_slots(self) -> bool:
         return self._slots.total > 0
 
     async def run(self) -> None:
-        """Until cancelled, or until the server refuses for good: then that is raised."""
+        """Poll until cancelled. Raises a fatal refusal of the server."""
         try:
             while True:
                 await self._round()
@@ -93,13 +94,13 @@ class RoundRobinPoller:
                 each.cancel()
 
     async def _round(self) -> None:
-        """One pass through the queues with the places that are free now."""
-        places = await self._slots.take(self._slots.total)
+        """Poll the queues once with the slots that are free now."""
+        taken = await self._slots.take(self._slots.total)
         if self._claims is not None:
-            fitting = await self._claims.take(places)
-            self._slots.give_back(places - fitting)
-            places = fitting
-        tokens = await self._tokens(places)
+            fitting = await self._claims.take(taken)
+            self._slots.give_back(taken - fitting)
+            taken = fitting
+        tokens = await self._tokens(taken)
         self._started = 0
         self._capacity_freed.clear()
         try:
@@ -114,39 +115,39 @@ class RoundRobinPoller:
             await let_tasks_start()
 
     def _start(self, polled_queue: PolledQueue, task: Json) -> None:
-        """Start a task in one of the places of this round."""
+        """Start a task in one of the slots of this round."""
         polled_queue.start(task)
         self._started += 1
 
-    async def _tokens(self, places: int) -> int:
+    async def _tokens(self, taken: int) -> int:
         try:
-            tokens = await self._rate_limiter.take(places)
+            tokens = await self._rate_limiter.take(taken)
         except BaseException:
-            self._give_back(places)
+            self._give_back(taken)
             raise
-        self._give_back(places - tokens)
+        self._give_back(taken - tokens)
         return tokens
 
-    def _give_back(self, places: int) -> None:
-        self._slots.give_back(places)
+    def _give_back(self, taken: int) -> None:
+        self._slots.give_back(taken)
         if self._claims is not None:
-            self._claims.give_back(places)
+            self._claims.give_back(taken)
 
-    async def _poll_each_once(self, places: int) -> None:
-        """Ask each queue once, the first one first."""
+    async def _poll_each_once(self, taken: int) -> None:
+        """Poll each queue once, without waiting, in order."""
         for polled_queue in self._polled_queues:
-            left = self._fitting(places) - self._started
+            left = self._fitting(taken) - self._started
             if left <= 0:
                 break
-            most = min(self._batch, left, polled_queue.capacity())
-            if most:
-                self._start_tasks(polled_queue, await self._poll(polled_queue, most, waits=False), places)
+            tasks_max = min(self._batch, left, polled_queue.capacity())
+            if tasks_max:
+                self._start_tasks(polled_queue, await self._poll(polled_queue, tasks_max, waits=False), taken)
 
-    async def _long_poll(self, places: int) -> None:
-        """Wait, and rest a moment if a server that is about to end does not let us wait."""
+    async def _long_poll(self, taken: int) -> None:
+        """Wait at all queues. Pause if a server that is shutting down returns immediately."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await self._wait(places)
+        await self._wait(taken)
         if (
             not self._started
             and not self._capacity_freed.is_set()
@@ -154,12 +155,12 @@ class RoundRobinPoller:
         ):
             await asyncio.sleep(FAILED_POLL_PAUSE_S)
 
-    async def _wait(self, places: int) -> None:
-        """Wait until one queue has something. With several, each is asked for one task."""
+    async def _wait(self, taken: int) -> None:
+        """Wait until one queue has tasks. With several queues, each poll asks for one task."""
         several = len(self._polled_queues) > 1
-        most = 1 if several else min(self._batch, places)
+        tasks_max = 1 if several else min(self._batch, taken)
         asking = {
-            asyncio.ensure_future(self._poll(polled_queue, most, waits=True)): polled_queue
+            asyncio.ensure_future(self._poll(polled_queue, tasks_max, waits=True)): polled_queue
             for polled_queue in self._polled_queues
             if not several
             or (polled_queue.empty_until <= asyncio.get_running_loop().time() and polled_queue.capacity())
@@ -171,29 +172,29 @@ class RoundRobinPoller:
             for one in (*asking, capacity_freed):
                 one.cancel()
         for each in sorted(asking.keys() & done, key=lambda one: self._polled_queues.index(asking[one])):
-            self._start_tasks(asking[each], each.result(), places)
+            self._start_tasks(asking[each], each.result(), taken)
 
-    def _start_tasks(self, polled_queue: PolledQueue, tasks: Sequence[Json], places: int) -> None:
-        """Start what fits in the places of this round."""
-        fitting = max(0, self._fitting(places) - self._started)
+    def _start_tasks(self, polled_queue: PolledQueue, tasks: Sequence[Json], taken: int) -> None:
+        """Start the tasks that fit in the slots of this round."""
+        fitting = max(0, self._fitting(taken) - self._started)
         for task in tasks[:fitting]:
             self._start(polled_queue, task)
         self._start_or_hand_back(polled_queue, tasks[fitting:])
 
-    def _fitting(self, places: int) -> int:
-        """How many of the places of this round are still there: while it waited, there may have come to be fewer."""
-        fitting = min(self._slots.fitting(places), self._rate_limiter.fitting(places))
-        return fitting if self._claims is None else min(fitting, self._claims.fitting(places))
+    def _fitting(self, taken: int) -> int:
+        """Return how many slots of this round still exist. Their number may have shrunk during the wait."""
+        fitting = min(self._slots.fitting(taken), self._rate_limiter.fitting(taken))
+        return fitting if self._claims is None else min(fitting, self._claims.fitting(taken))
 
     async def _poll(self, polled_queue: PolledQueue, tasks_max: int, *, waits: bool) -> list[Json]:
-        """The answer of one queue. A poll that is left is asked for once more: what it got may be on its way."""
+        """Return the tasks of one queue. An abandoned poll is repeated once, because its tasks may be on their way."""
         poll_id = f"{KIND}-poll-{secrets.token_hex(12)}"
         pauses = Backoff()
         while True:
             try:
                 tasks = await polled_queue.ask(tasks_max, poll_id, waits=waits)
             except asyncio.CancelledError:
-                if not self._closed:  # what a worker holds that leaves waits for others at once
+                if not self._closed:  # deregistration redelivers the leases of a worker that shuts down
                     self._in_background(lambda: self._recover_abandoned_poll(polled_queue, poll_id))
                 raise
             except (ServerRefused, Unreachable) as error:
@@ -212,7 +213,7 @@ class RoundRobinPoller:
     async def _on_poll_error(
         self, polled_queue: PolledQueue, error: ServerRefused | Unreachable, pauses: Backoff
     ) -> float | None:
-        """How long to pause before the same poll is sent again; None: the queue has nothing for us now."""
+        """Return the pause before the same poll is resent; None if the queue has nothing for this worker now."""
         polled_queue.poll_context.metrics.count(names.POLLS, kind=KIND, outcome="refused")
         if isinstance(error, ServerRefused) and error.reason == Reason.WORKER_NOT_REGISTERED:
             await polled_queue.poll_context.register()
@@ -225,7 +226,7 @@ class RoundRobinPoller:
         polled_queue.empty_until = asyncio.get_running_loop().time() + DRAINING_PAUSE_S
         return None
 
-    # What comes for a poll that nobody waits for any more
+    # Tasks of abandoned polls
 
     def _in_background(self, work: Callable[[], Awaitable[object]]) -> None:
         task = asyncio.ensure_future(_await(work))

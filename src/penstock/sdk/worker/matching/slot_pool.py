@@ -1,4 +1,4 @@
-"""The room for activities: one for all queues that a worker serves."""
+"""Activity slots, shared by all queues of a worker."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ Json = dict[str, Any]
 
 
 class SlotPool:
-    """Places, processes and claims, however many queues they are for."""
+    """The slots, processes and prefetched tasks of a worker, for any number of queues."""
 
     def __init__(
         self, options: WorkerOptions, converter: DataConverter, *, runs_activities: bool, queues: int = 1
     ) -> None:
         self._options, self._converter, self._queues = options, converter, queues
         claiming = options.claiming
-        self.places = options.max_concurrent_activity_tasks if runs_activities else 0
-        self.slots = Slots(self._held_most)
+        self.activity_slots = options.max_concurrent_activity_tasks if runs_activities else 0
+        self.slots = Slots(self._max_held)
         self.rate_limiter = RateLimiter(options.max_activities_per_second)
         self._claims: Slots | None = None
         self.prefetcher: Prefetcher | None = None
-        if claiming.lease_ms is not None and self.places:
-            self._claims = Slots(self._claims_most)
+        if claiming.lease_ms is not None and self.activity_slots:
+            self._claims = Slots(self._max_prefetched)
             self.prefetcher = Prefetcher(
-                self.places,
+                self.activity_slots,
                 self._claims,
                 lease_s=claiming.lease_ms / 1000,
                 age_s=claiming.renew_age_ms / 1000,
                 spare=self._spare,
             )
         self.uses_round_robin = queues > 1 or not claiming.is_plain
-        """Whether its queues are asked in turn, for the same places."""
+        """Whether the queues are polled in turn for the same slots."""
         self._batch = claiming.batch_max
         if claiming.most and self.prefetcher is None:
             self._batch = min(self._batch or claiming.most, claiming.most)
@@ -48,47 +48,47 @@ class SlotPool:
         self._task_runners: list[Sized] = []
 
     @property
-    def _held_most(self) -> int:
-        return self.places + self._options.claiming.prefetch if self.places else 0
+    def _max_held(self) -> int:
+        return self.activity_slots + self._options.claiming.prefetch if self.activity_slots else 0
 
     @property
-    def _claims_most(self) -> int:
-        return min(self._held_most, self._options.claiming.most_with(self.places))
+    def _max_prefetched(self) -> int:
+        return min(self._max_held, self._options.claiming.max_prefetched(self.activity_slots))
 
     @property
     def _spare(self) -> int | None:
-        return min(self._options.claiming.prefetch, self._claims_most - 1) if self._queues > 1 else None
+        return min(self._options.claiming.prefetch, self._max_prefetched - 1) if self._queues > 1 else None
 
     def resize(self, options: WorkerOptions) -> None:
-        """Go by other numbers from now on. Where there were no places there are none now, and the other way round."""
+        """Change the numbers of slots and the rate. A kind without slots stays without."""
         self._options = options
         self.rate_limiter.change(options.max_activities_per_second)
-        if not self.places:
+        if not self.activity_slots:
             return
-        self.places = options.max_concurrent_activity_tasks
-        self.slots.resize(self._held_most)
+        self.activity_slots = options.max_concurrent_activity_tasks
+        self.slots.resize(self._max_held)
         if self._claims is not None and self.prefetcher is not None:
-            self._claims.resize(self._claims_most)
-            self.prefetcher.resize(self.places, self._spare)
+            self._claims.resize(self._max_prefetched)
+            self.prefetcher.resize(self.activity_slots, self._spare)
         if self._processes is not None:
-            self._processes.resize(self._processes_most)
+            self._processes.resize(self._max_processes)
 
     @property
-    def _processes_most(self) -> int:
+    def _max_processes(self) -> int:
         local = self._options.max_concurrent_local_activities
-        return self._options.process_slots or max(1, self.places + local)
+        return self._options.process_slots or max(1, self.activity_slots + local)
 
     @property
     def available(self) -> int:
-        return max(0, self.places - sum(map(len, self._task_runners)))
+        return max(0, self.activity_slots - sum(map(len, self._task_runners)))
 
     @property
     def processes(self) -> ProcessPool:
-        """Made when the first one asks."""
+        """The process pool, created on first use."""
         if self._processes is None:
             options = self._options
             self._processes = ProcessPool(
-                self._processes_most,
+                self._max_processes,
                 self._converter,
                 method=options.process_start_method,
                 recycle_after=options.process_recycle_after,
@@ -97,12 +97,12 @@ class SlotPool:
         return self._processes
 
     def join(self, polled_queue: PolledQueue, task_runner: Sized) -> None:
-        """Serve one more queue; they go in the order in which they join."""
+        """Add a queue. Queues are polled in the order in which they join."""
         self._polled_queues.append(polled_queue)
         self._task_runners.append(task_runner)
 
     def shared_poller(self, polled_queue: PolledQueue) -> RoundRobinPoller | None:
-        """What polls for all queues; one of them runs it."""
+        """Return the poller of all queues, for the first queue to run; None for the others."""
         if not self.uses_round_robin or self._polled_queues[0] is not polled_queue:
             return None
         return RoundRobinPoller(

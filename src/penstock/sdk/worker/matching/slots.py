@@ -1,4 +1,4 @@
-"""Room for tasks of one kind: what is taken before a poll is what the poll may bring."""
+"""Task slots: taken before a poll, for as many tasks as the poll may return."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class Slots:
-    """A number of places. Nothing is held beyond them, unless there were more of them when it was taken."""
+    """A counted set of slots. More than `total` are taken only after a resize to fewer slots."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -23,46 +23,46 @@ class Slots:
     def taken(self) -> int:
         return self.total - self._free
 
-    async def take(self, most: int = 1) -> int:
-        """Take as many places as there are, up to `most`; wait until there is at least one."""
+    async def take(self, limit: int = 1) -> int:
+        """Take as many slots as are free, up to `limit`, waiting for at least one."""
         while self._free <= 0:
             await self._any_free.wait()
-        taken = min(most, self._free)
+        taken = min(limit, self._free)
         self._free -= taken
         self._changed()
         return taken
 
     def take_now(self) -> bool:
-        """Take one place if there is one."""
+        """Take one slot if one is free."""
         if self._free <= 0:
             return False
         self._free -= 1
         self._changed()
         return True
 
-    def give_back(self, places: int = 1) -> None:
-        if not places:
+    def give_back(self, count: int = 1) -> None:
+        if not count:
             return
-        self._free += places
-        assert self._free <= self.total, "a place is given back once"
+        self._free += count
+        assert self._free <= self.total, "a slot is given back once"
         self._changed()
 
     def resize(self, total: int) -> None:
-        """Have more places from now on, or fewer as soon as what is too many was given back."""
+        """Change the number of slots. If there are fewer, excess slots disappear when they are given back."""
         self._free += total - self.total
         self.total = total
         self._changed()
 
     def fitting(self, held: int) -> int:
-        """How many of the places that somebody holds are still there: some may be too many by now."""
+        """Return how many of the `held` slots still exist after a resize."""
         return max(0, held + min(0, self._free))
 
     async def all_free(self) -> None:
-        """Wait until nothing is held."""
+        """Wait until no slot is taken."""
         await self._all_free.wait()
 
     def _changed(self) -> None:
-        """Tell those who wait."""
+        """Wake waiters."""
         _set_event(self._any_free, self._free > 0)
         _set_event(self._all_free, self._free == self.total)
 

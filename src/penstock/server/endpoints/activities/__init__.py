@@ -1,0 +1,1 @@
+"""Standalone activities and reports on activity tasks."""

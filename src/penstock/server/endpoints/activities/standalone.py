@@ -14,7 +14,7 @@ from penstock.server.endpoints import batch_requests
 from penstock.server.endpoints.page_tokens import decode_page_start, page_token_after_run
 from penstock.server.endpoints.pending_operation import PendingOperation, run_operation
 from penstock.server.endpoints.workflows.executions import idempotency_key, start_key
-from penstock.server.endpoints.workflows.start_requests import activity_start
+from penstock.server.endpoints.workflows.start_requests import parse_activity_start
 from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire import responses
 from penstock.wire.fields import WORKFLOW_ID_MAX
@@ -36,7 +36,7 @@ async def start_batch(call: OperationCall) -> Response:
 
 def _start(call: OperationCall, request: StartActivity, key: str | None) -> PendingOperation[StartResult]:
     return PendingOperation(
-        starts.activity_start(call.ctx, *activity_start(request, call.namespace, key)), _started
+        starts.activity_start(call.ctx, *parse_activity_start(request, call.namespace, key)), _started
     )
 
 
@@ -55,7 +55,7 @@ async def describe(call: OperationCall) -> Response:
 
 
 async def result(call: OperationCall) -> Response:
-    """The result when there is one, or has come while the caller waited; the state when there is none yet."""
+    """Wait for the result; returns the status if there is none after `wait_seconds`."""
     query: ReadActivityResult = call.query
     found = await run_reader.result(
         call.ctx,
@@ -101,7 +101,7 @@ async def list_all(call: OperationCall) -> Response:
 async def cancel(call: OperationCall) -> Response:
     request: EndRun = call.body
     run_id = _run_id(call)
-    # the id of a workflow names no activity, and must not end that workflow
+    # raises if the id is that of a workflow, which must not be cancelled here
     await run_reader.describe_activity(call.ctx, call.namespace, _id(call), run_id)
     ended = await run_close.end_run(
         call.ctx,
@@ -121,6 +121,6 @@ def _id(call: OperationCall) -> str:
 
 
 def _run_id(call: OperationCall) -> str | None:
-    """The run that is meant where the id was used more than once; None: the newest."""
+    """The run, if the id was used more than once; None for the newest."""
     named: OfActivityRun = call.query
     return named.run_id

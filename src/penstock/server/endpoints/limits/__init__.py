@@ -1,0 +1,1 @@
+"""Limits, queue settings, pauses and budget groups."""

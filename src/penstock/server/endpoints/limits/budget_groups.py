@@ -1,4 +1,4 @@
-"""Budget groups: queues that share limits because they lean on one downstream."""
+"""Budget groups: queues that share limits because they call the same downstream service."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.engine.limits.admission import ScopeUpdate
 from penstock.engine.limits.limit_usage import BudgetGroupView
 from penstock.server.endpoints.limits.limit_changes import parse_scope_limits
 from penstock.server.operation import Body, OperationCall, Response, text_path
-from penstock.wire.limits import limits as shown
+from penstock.wire.limits import limits as wire
 from penstock.wire.limits.limit_requests import ChangeGroupLimits, ReadGroup, ReadGroupHistory
 from penstock.wire.request_parser import field_error
 
@@ -22,7 +22,7 @@ async def list_all(call: OperationCall) -> Response:
             "namespace": call.namespace,
             "budget_groups": [
                 _identity(call, view)
-                | {part.value: shown.scope_summary(each) for part, each in view.parts.items()}
+                | {part.value: wire.scope_summary(each) for part, each in view.parts.items()}
                 for view in found
             ],
         }
@@ -31,14 +31,13 @@ async def list_all(call: OperationCall) -> Response:
 
 async def read(call: OperationCall) -> Response:
     query: ReadGroup = call.query
-    return await answer(call, query.scope)
+    return await group_response(call, query.scope)
 
 
 async def change(call: OperationCall) -> Response:
     request: ChangeGroupLimits = call.body
-    ask = parse_scope_limits(request, await limit_usage.now_ms(call.ctx))
-    await configure(call, request.scope, request.kind, ask)
-    return await answer(call, request.scope)
+    await configure(call, request.scope, request.kind, await parse_scope_limits(call.ctx, request))
+    return await group_response(call, request.scope)
 
 
 async def history(call: OperationCall) -> Response:
@@ -49,22 +48,22 @@ async def history(call: OperationCall) -> Response:
             "budget_group": _group(call),
             "scope": query.scope,
             "kind": query.kind,
-            "changes": [shown.change(each) for each in changes],
+            "changes": [wire.change(each) for each in changes],
         }
     )
 
 
-async def configure(call: OperationCall, scope: str, kind: str, ask: ScopeUpdate) -> None:
-    """Change a group. What all namespaces share is changed by those who may change the cluster."""
-    assert call.principal is not None, "only who is known may change limits"
+async def configure(call: OperationCall, scope: str, kind: str, update: ScopeUpdate) -> None:
+    """Change the limits of a group; a global one needs the role that may change the cluster."""
+    assert call.principal is not None, "operations that change limits are authenticated"
     if scope == "global":
         authorize(call.principal, RouteFamily.SYSTEM)
-    await admission.configure(call.ctx, _scope(call, scope, kind), ask, call.author)
+    await admission.configure(call.ctx, _scope(call, scope, kind), update, call.author)
 
 
-async def answer(call: OperationCall, scope: str) -> Response:
+async def group_response(call: OperationCall, scope: str) -> Response:
     view = await limit_usage.of_group(call.ctx, _owner(call, scope), _group(call))
-    parts = {part.value: shown.scope(each) for part, each in view.parts.items()}
+    parts = {part.value: wire.scope(each) for part, each in view.parts.items()}
     return Response(_identity(call, view) | parts)
 
 
@@ -73,14 +72,14 @@ def _identity(call: OperationCall, view: BudgetGroupView) -> Body:
         "budget_group": view.group,
         "scope": "global" if view.namespace == EVERYWHERE else "namespace",
         "namespace": call.namespace,
-        "task_queues": [shown.member(each) for each in view.members],
+        "task_queues": [wire.member(each) for each in view.members],
     }
 
 
 def _scope(call: OperationCall, scope: str, kind: str) -> str:
     parts = group_parts(_owner(call, scope), _group(call))
     if LimitPart(kind) not in parts:
-        raise field_error("kind", "must be all: a group that namespaces share counts both kinds together")
+        raise field_error("kind", "must be all: a global group counts both kinds of tasks together")
     return parts[LimitPart(kind)]
 
 
@@ -91,5 +90,5 @@ def _owner(call: OperationCall, scope: str) -> str:
 def _group(call: OperationCall) -> str:
     name = text_path(call, "group", GROUP_NAME_MAX)
     if "/" in name or ":" in name:
-        raise field_error("group", "must hold neither a slash nor a colon")
+        raise field_error("group", "must contain neither a slash nor a colon")
     return name

@@ -1,4 +1,4 @@
-"""Limits of a queue, of a namespace and of the cluster: read, change, and who changed them."""
+"""Limits of a queue, of a namespace and of the cluster: read, change, change log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.engine.limits import admission, limit_usage, policies
 from penstock.engine.operations import namespaces
 from penstock.server.endpoints.limits.limit_changes import parse_queue_limits, parse_scope_limits
 from penstock.server.operation import Body, OperationCall, Response, text_path
-from penstock.wire.limits import limits as shown
+from penstock.wire.limits import limits as wire
 from penstock.wire.limits.limit_requests import (
     ChangeQueueLimits,
     ChangeScopeLimits,
@@ -26,14 +26,14 @@ async def read_queue(call: OperationCall) -> Response:
 async def change_queue(call: OperationCall) -> Response:
     request: ChangeQueueLimits = call.body
     kind = _kind(call.query, request.task_queue_type)
-    ask, name = parse_queue_limits(request, await limit_usage.now_ms(call.ctx)), text_path(call, "name")
-    if ask.settings:
-        await policies.configure(call.ctx, call.namespace, name, kind, ask, call.author)
+    change, name = await parse_queue_limits(call.ctx, request), text_path(call, "name")
+    if change.settings:
+        await policies.change(call.ctx, call.namespace, name, kind, change, call.author)
     return await _queue_response(call, kind)
 
 
 def _kind(query: QueueLimitParameters, kind_in_body: str | None) -> TaskKind:
-    """Which tasks are meant, wherever it is said."""
+    """The kind of tasks, which the body or the query string may name."""
     if kind_in_body is not None and query.task_queue_type not in (None, kind_in_body):
         raise field_error(
             "task_queue_type", f"is {kind_in_body} here and {query.task_queue_type} in the query string"
@@ -43,7 +43,7 @@ def _kind(query: QueueLimitParameters, kind_in_body: str | None) -> TaskKind:
 
 async def _queue_response(call: OperationCall, kind: TaskKind) -> Response:
     view = await limit_usage.of_queue(call.ctx, call.namespace, text_path(call, "name"), kind)
-    return Response(shown.line(view.queue, view.own, view.scopes))
+    return Response(wire.line(view.queue, view.own, view.scopes))
 
 
 async def read_namespace(call: OperationCall) -> Response:
@@ -63,7 +63,7 @@ async def namespace_history(call: OperationCall) -> Response:
 
 
 async def existing_namespace(call: OperationCall) -> str:
-    """The namespace of the path, which must be there."""
+    """The name of the namespace in the path; raises `NotFound` if there is none."""
     return (await namespaces.describe(call.ctx, text_path(call, "name", 128).lower())).name
 
 
@@ -87,21 +87,21 @@ async def cluster_history(call: OperationCall) -> Response:
 async def declaration_history(call: OperationCall) -> Response:
     query: ReadDeclarationHistory = call.query
     changes = await admission.declaration_history(call.ctx, query.limit)
-    return Response({"changes": [shown.declared_change(each) for each in changes]})
+    return Response({"changes": [wire.declared_change(each) for each in changes]})
 
 
 async def _change(call: OperationCall, parts: Parts) -> None:
     request: ChangeScopeLimits = call.body
-    ask = parse_scope_limits(request, await limit_usage.now_ms(call.ctx))
-    await admission.configure(call.ctx, parts[LimitPart(request.kind)], ask, call.author)
+    change = await parse_scope_limits(call.ctx, request)
+    await admission.configure(call.ctx, parts[LimitPart(request.kind)], change, call.author)
 
 
 async def _limits_by_kind(call: OperationCall, parts: Parts) -> Body:
     views = await limit_usage.of_parts(call.ctx, parts)
-    return {part.value: shown.scope(view) for part, view in views.items()}
+    return {part.value: wire.scope(view) for part, view in views.items()}
 
 
 async def _history(call: OperationCall, parts: Parts) -> Body:
     query: ReadScopeHistory = call.query
     changes = await admission.history(call.ctx, parts[LimitPart(query.kind)], query.limit)
-    return {"kind": query.kind, "changes": [shown.change(each) for each in changes]}
+    return {"kind": query.kind, "changes": [wire.change(each) for each in changes]}

@@ -1,4 +1,4 @@
-"""Pause and resume: a queue, a key of it, a namespace, a budget group. Nothing new goes; what runs goes on."""
+"""Pause and resume a queue, a fairness key, a namespace or a budget group. Active leases are not affected."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from penstock.engine.limits import admission, limit_usage, policies
 from penstock.engine.limits.admission import ScopeUpdate
 from penstock.engine.limits.policies import UNSET, KeySettingsChange, PolicyUpdate, SettingChange
 from penstock.server.endpoints.limits import budget_groups
-from penstock.server.endpoints.limits.limit_changes import ends_at_ms
+from penstock.server.endpoints.limits.limit_changes import parse_end
 from penstock.server.endpoints.limits.limits import existing_namespace, namespace_body
 from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire.fields import FAIRNESS_KEY_BYTES_MAX
-from penstock.wire.limits import limits as shown
+from penstock.wire.limits import limits as wire
 from penstock.wire.limits.limit_requests import (
     PauseGroup,
     PauseKey,
@@ -30,30 +30,28 @@ from penstock.wire.request_parser import field_error
 
 async def pause_queue(call: OperationCall) -> Response:
     request: PauseQueue = call.body
-    at_ms = ends_at_ms(request, await limit_usage.now_ms(call.ctx))
+    at_ms = await parse_end(call.ctx, request)
     change = PolicyUpdate(
         {LimitSetting.PAUSED: SettingChange(PAUSED, ends_at_ms=at_ms)}, reason=request.reason
     )
     name = text_path(call, "name")
     await _change(call, name, _kinds(request.task_queue_type), change)
-    return await _queue(call, name)
+    return await _queue_response(call, name)
 
 
 async def resume_queue(call: OperationCall) -> Response:
     request: ResumeQueue = call.body
-    change, name = (
-        PolicyUpdate({LimitSetting.PAUSED: SettingChange(UNSET)}, reason=request.reason),
-        text_path(call, "name"),
-    )
+    change = PolicyUpdate({LimitSetting.PAUSED: SettingChange(UNSET)}, reason=request.reason)
+    name = text_path(call, "name")
     await _change(call, name, await _used(call, name, _kinds(request.task_queue_type)), change)
-    return await _queue(call, name)
+    return await _queue_response(call, name)
 
 
-async def _queue(call: OperationCall, name: str) -> Response:
+async def _queue_response(call: OperationCall, name: str) -> Response:
     views = [await limit_usage.of_queue(call.ctx, call.namespace, name, kind) for kind in TaskKind]
     return Response(
         {"task_queue": name, "namespace": call.namespace}
-        | {f"{view.queue.kind.value}_tasks": shown.pause(view.own) for view in views}
+        | {f"{view.queue.kind.value}_tasks": wire.pause(view.own) for view in views}
     )
 
 
@@ -63,7 +61,7 @@ async def pause_key(call: OperationCall) -> Response:
     change = PolicyUpdate(keys={key: KeySettingsChange(paused=True)}, reason=request.reason)
     kinds = _kinds(request.task_queue_type)
     await _change(call, name, kinds, change)
-    return _key_answer(call, name, key, kinds, paused=True)
+    return _key_response(call, name, key, kinds, paused=True)
 
 
 async def resume_key(call: OperationCall) -> Response:
@@ -72,18 +70,18 @@ async def resume_key(call: OperationCall) -> Response:
     change = PolicyUpdate(keys={key: KeySettingsChange(paused=False)}, reason=request.reason)
     kinds = _kinds(request.task_queue_type)
     await _change(call, name, await _used(call, name, kinds), change)
-    return _key_answer(call, name, key, kinds, paused=False)
+    return _key_response(call, name, key, kinds, paused=False)
 
 
 def _key(call: OperationCall) -> tuple[str, str]:
-    """The queue, and its key; a key is counted in bytes, because that is what is kept."""
+    """The queue and the fairness key in the path. Keys are bounded in bytes, which is how they are stored."""
     name, key = text_path(call, "name"), text_path(call, "key")
     if len(key.encode()) > FAIRNESS_KEY_BYTES_MAX:
         raise field_error("key", f"must be at most {FAIRNESS_KEY_BYTES_MAX} bytes")
     return name, key
 
 
-def _key_answer(
+def _key_response(
     call: OperationCall, name: str, key: str, kinds: Sequence[TaskKind], *, paused: bool
 ) -> Response:
     return Response(
@@ -97,19 +95,19 @@ def _kinds(kind: str | None) -> Sequence[TaskKind]:
 
 
 async def _used(call: OperationCall, name: str, kinds: Sequence[TaskKind]) -> Sequence[TaskKind]:
-    """The kinds for which something was ever set: for the others there is nothing to end."""
+    """The kinds that were ever configured; resuming the others must not create the queue."""
     views = [await policies.read(call.ctx, call.namespace, name, kind) for kind in kinds]
     return [view.queue.kind for view in views if view.queue.policy.version]
 
 
 async def _change(call: OperationCall, name: str, kinds: Sequence[TaskKind], change: PolicyUpdate) -> None:
     for kind in kinds:
-        await policies.configure(call.ctx, call.namespace, name, kind, change, call.author)
+        await policies.change(call.ctx, call.namespace, name, kind, change, call.author)
 
 
 async def pause_namespace(call: OperationCall) -> Response:
     request: PauseScope = call.body
-    at_ms = ends_at_ms(request, await limit_usage.now_ms(call.ctx))
+    at_ms = await parse_end(call.ctx, request)
     return await _set_namespace(call, request.kind, _pause(request, at_ms))
 
 
@@ -118,23 +116,23 @@ async def resume_namespace(call: OperationCall) -> Response:
     return await _set_namespace(call, request.kind, _resume(request))
 
 
-async def _set_namespace(call: OperationCall, kind: str, ask: ScopeUpdate) -> Response:
+async def _set_namespace(call: OperationCall, kind: str, update: ScopeUpdate) -> Response:
     name = await existing_namespace(call)
-    await admission.configure(call.ctx, namespace_parts(name)[LimitPart(kind)], ask, call.author)
+    await admission.configure(call.ctx, namespace_parts(name)[LimitPart(kind)], update, call.author)
     return Response(await namespace_body(call, name))
 
 
 async def pause_group(call: OperationCall) -> Response:
     request: PauseGroup = call.body
-    at_ms = ends_at_ms(request, await limit_usage.now_ms(call.ctx))
+    at_ms = await parse_end(call.ctx, request)
     await budget_groups.configure(call, request.scope, request.kind, _pause(request, at_ms))
-    return await budget_groups.answer(call, request.scope)
+    return await budget_groups.group_response(call, request.scope)
 
 
 async def resume_group(call: OperationCall) -> Response:
     request: ResumeGroup = call.body
     await budget_groups.configure(call, request.scope, request.kind, _resume(request))
-    return await budget_groups.answer(call, request.scope)
+    return await budget_groups.group_response(call, request.scope)
 
 
 def _pause(request: PauseScope, at_ms: int | None) -> ScopeUpdate:

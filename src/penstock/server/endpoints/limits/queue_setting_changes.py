@@ -1,4 +1,4 @@
-"""From a change of settings on the wire to the engine's, with the checks that need more than one field."""
+"""Parses changes of queue settings, with the checks that need more than one field."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REASONS = {
     LimitSetting.QUEUE_RATE: "queue_rps_limit_reason",
     LimitSetting.KEY_RATE: "fairness_key_rps_limit_reason",
 }
-"""The settings that have a reason of their own."""
+"""Settings with a reason field of their own."""
 
 
 def parse_queue_settings(request: ConfigureQueue) -> PolicyUpdate:
@@ -44,7 +44,7 @@ def parse_queue_settings(request: ConfigureQueue) -> PolicyUpdate:
 
 
 def _check_keys(keys: Iterable[str]) -> None:
-    """A key is counted in bytes, because that is what is kept."""
+    """Keys are bounded in bytes, which is how they are stored."""
     distinct = dict.fromkeys(keys)
     if len(distinct) > KEYS_PER_CHANGE_MAX:
         raise ValidationFailed(
@@ -58,10 +58,8 @@ def _check_keys(keys: Iterable[str]) -> None:
 
 
 def _check_rates(request: ConfigureQueue) -> None:
-    """0 closes, but what lies between 0 and the smallest rate would be neither open nor closed."""
-    named: dict[str, Any] = {
-        setting_name.value: getattr(request, setting_name.value) for setting_name in _RATES
-    }
+    """0 closes the queue; a rate between 0 and the smallest representable one would round to that."""
+    named: dict[str, Any] = {setting.value: getattr(request, setting.value) for setting in _RATES}
     named |= {f"keys.{key}.rps_limit": each.rps_limit for key, each in (request.keys or {}).items()}
     errors = {
         field: [f"must be 0, which closes, or at least {RATE_MIN:f}"]
@@ -85,25 +83,26 @@ def _check_overrides(both: set[str]) -> None:
 
 
 def _settings(request: ConfigureQueue) -> dict[LimitSetting, SettingChange]:
-    asks: dict[LimitSetting, SettingChange] = {}
-    for setting_name in QUEUE_SETTINGS:
-        value = getattr(request, setting_name.value)
-        reason = getattr(request, _REASONS[setting_name]) if setting_name in _REASONS else None
+    changes: dict[LimitSetting, SettingChange] = {}
+    for setting in QUEUE_SETTINGS:
+        value = getattr(request, setting.value)
+        reason = getattr(request, _REASONS[setting]) if setting in _REASONS else None
         if value is not UNSET:
-            asks[setting_name] = SettingChange(_stored_value(setting_name, value), reason)
+            changes[setting] = SettingChange(stored_value(setting, value), reason)
         elif reason is not None:
-            asks[setting_name] = SettingChange(None, reason)
-    return asks
+            changes[setting] = SettingChange(None, reason)
+    return changes
 
 
-def _stored_value(setting_name: LimitSetting, value: Any) -> int | str | Unset:
+def stored_value(setting: LimitSetting, value: Any) -> int | str | Unset:
+    """A value of a request in the units in which it is stored; null, false and `default` unset the setting."""
     if value is None or value is False or value == "default":
         return BACK_TO_DEFAULT
-    if setting_name is LimitSetting.PAUSED:
+    if setting is LimitSetting.PAUSED:
         return PAUSED
-    if setting_name in _RATES:
+    if setting in _RATES:
         return to_micro(value)
-    return to_milli(value) if setting_name in _TIMES else value
+    return to_milli(value) if setting in _TIMES else value
 
 
 def _key(change: ConfigureKey | None, weight: float | None, *, unset: bool) -> KeySettingsChange:

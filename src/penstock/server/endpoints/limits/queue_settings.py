@@ -1,4 +1,4 @@
-"""The settings of a task queue: read, change, and who changed them."""
+"""Settings of a task queue: read, change, change log."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from penstock.engine.limits import policies
 from penstock.engine.limits.policies import PolicyView
 from penstock.server.endpoints.limits.queue_setting_changes import parse_queue_settings
 from penstock.server.operation import OperationCall, Response, text_path
-from penstock.wire.limits import queue_settings as shown
+from penstock.wire.limits import queue_settings as wire
 from penstock.wire.requests import ConfigureQueue, ReadConfig, ReadConfigHistory
 
 
 async def read(call: OperationCall) -> Response:
     query: ReadConfig = call.query
     kind = TaskKind(query.task_queue_type)
-    return _answer(await policies.read(call.ctx, call.namespace, text_path(call, "name"), kind))
+    return _settings_response(await policies.read(call.ctx, call.namespace, text_path(call, "name"), kind))
 
 
 async def configure(call: OperationCall) -> Response:
     request: ConfigureQueue = call.body
     name, kind = text_path(call, "name"), TaskKind(request.task_queue_type)
-    return _answer(
+    return _settings_response(
         await policies.configure(
             call.ctx, call.namespace, name, kind, parse_queue_settings(request), call.author
         )
@@ -36,10 +36,10 @@ async def history(call: OperationCall) -> Response:
             "task_queue": name,
             "task_queue_type": kind.value,
             "namespace": call.namespace,
-            "changes": [shown.change(each) for each in changes],
+            "changes": [wire.change(each) for each in changes],
         }
     )
 
 
-def _answer(view: PolicyView) -> Response:
-    return Response(shown.config(view.queue, view.keys, view.key_count))
+def _settings_response(view: PolicyView) -> Response:
+    return Response(wire.config(view.queue, view.keys, view.key_count))

@@ -1,0 +1,1 @@
+"""The worker protocol of polls, and task queues and workers for operators."""

@@ -1,8 +1,6 @@
-"""What waits in a queue's tasks of one kind, as an operator reads it: by level, by key, and what limits it."""
+"""The backlog of a queue's tasks of one kind: by level, by fairness key, and the limits in force."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from penstock.core.model import WEIGHT_DEFAULT_MILLI, TaskKind
 from penstock.core.scheduling.backlog import last_minute, share_asked, share_got
@@ -10,16 +8,15 @@ from penstock.core.scheduling.cohorts import is_stale
 from penstock.core.scheduling.fairness import Lane
 from penstock.core.timestamps import iso_or_none
 from penstock.engine.visibility.task_queues import KeyView, QueueKindView, QueueView
+from penstock.server.operation import Body
 from penstock.wire.limits import queue_settings
 from penstock.wire.limits.queue_rates import queue_rate
 from penstock.wire.numbers import MILLI
 
-Body = dict[str, Any]
-
 
 def backlog(view: QueueView, kind: TaskKind, stale_after_ms: int) -> Body:
     line = view.lines[kind]
-    there = [each for each in view.workers if not is_stale(each, view.now_ms, stale_after_ms)]
+    active = [each for each in view.workers if not is_stale(each, view.now_ms, stale_after_ms)]
     return {
         "backlog_by_priority": [
             {
@@ -32,7 +29,7 @@ def backlog(view: QueueView, kind: TaskKind, stale_after_ms: int) -> Body:
         ],
         "top_keys": [_key(each, line, view.now_ms) for each in line.keys],
         "fairness": queue_settings.is_fair(line.queue),
-        "rate": queue_rate(line.queue, there, view.now_ms),
+        "rate": queue_rate(line.queue, active, view.now_ms),
         "settings": queue_settings.in_force(line.queue.policy.at(line.queue.at_ms)),
     }
 

@@ -30,7 +30,7 @@ async def describe(call: OperationCall) -> Response:
 
 
 def description_body(call: OperationCall, view: QueueView) -> dict[str, Any]:
-    """One queue, whole."""
+    """The full description of one queue."""
     stale_after_ms = call.ctx.settings.polls.worker_stale_after_ms
     fresh_first = sorted(
         view.workers, key=lambda each: (is_stale(each, view.now_ms, stale_after_ms), -each.heartbeat_at_ms)
@@ -56,7 +56,7 @@ def _summary(call: OperationCall, view: QueueView) -> dict[str, Any]:
 
 
 def admission_body(call: OperationCall, view: QueueView) -> dict[str, Any]:
-    """The admission of a queue's tasks of every kind."""
+    """The admission section of a queue, for each kind of task."""
     ctx = call.ctx
     supported = ctx.coordination.is_supported()
     lines = {kind: _admission_state(view, kind) for kind in TaskKind}
@@ -131,7 +131,7 @@ def _oldest(task: Task, view: QueueView) -> dict[str, Any]:
 
 
 def _repair(view: QueueView) -> dict[str, Any]:
-    """Sweepers take back expired leases; only tasks that no worker can take need an operator."""
+    """The sweeper requeues expired leases; only tasks that no worker can take need an operator."""
     expired = sum(each.expired for each in view.stats.values())
     return {
         "candidates": expired,

@@ -13,7 +13,7 @@ async def list_all(call: OperationCall) -> Response:
     query: ListWorkers = call.query
     stale_after_ms = call.ctx.settings.polls.worker_stale_after_ms
     fleet = await worker_registry.list_workers(call.ctx, call.namespace, query.task_queue)
-    shown = [
+    selected = [
         each
         for each in fleet.workers
         if query.status is None or status_now(each, fleet.now_ms, stale_after_ms).value == query.status
@@ -21,7 +21,7 @@ async def list_all(call: OperationCall) -> Response:
     return Response(
         {
             "namespace": call.namespace,
-            "workers": [responses.worker(each, fleet.now_ms, stale_after_ms) for each in shown],
+            "workers": [responses.worker(each, fleet.now_ms, stale_after_ms) for each in selected],
             "stale_after_seconds": stale_after_ms // 1000,
         }
     )
@@ -34,12 +34,12 @@ async def describe(call: OperationCall) -> Response:
 
 
 async def deregister(call: OperationCall) -> Response:
-    left = await worker_registry.deregister(call.ctx, call.namespace, text_path(call, "worker_id"))
+    deregistered = await worker_registry.deregister(call.ctx, call.namespace, text_path(call, "worker_id"))
     return Response(
         {
-            "worker_id": left.worker_id,
+            "worker_id": deregistered.worker_id,
             "outcome": "deregistered",
-            "recovered_workflow_task_count": left.workflow_tasks,
-            "recovered_activity_task_count": left.activity_tasks,
+            "recovered_workflow_task_count": deregistered.workflow_tasks,
+            "recovered_activity_task_count": deregistered.activity_tasks,
         }
     )

@@ -1,0 +1,1 @@
+"""Signals, updates, queries and streams."""

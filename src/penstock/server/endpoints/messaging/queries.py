@@ -1,4 +1,4 @@
-"""Queries: asked by clients, answered by workers."""
+"""Queries: sent by clients, answered by workers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from typing import Any
 
 from penstock.core.history.events import CODEC
 from penstock.core.last_error import STACK_CHARS_MAX
-from penstock.core.model import Blob, QueryState, TaskKind
+from penstock.core.model import Blob, QueryState
 from penstock.core.timestamps import iso
-from penstock.engine.matching import query_tasks
-from penstock.engine.matching.claim import Poll
 from penstock.engine.matching.query_tasks import LeasedQuery
 from penstock.engine.messaging import queries
 from penstock.engine.messaging.queries import QuerySubmission
 from penstock.errors import Reason, Unavailable
+from penstock.server.endpoints.poll_requests import poll_wait_ms, query_poll, requeue_query
 from penstock.server.endpoints.workflows.addresses import address, scope
 from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire import payloads
@@ -25,20 +24,22 @@ from penstock.wire.responses import envelope, readable, worker_event
 
 async def ask(call: OperationCall) -> Response:
     request: AskQuery = call.body
-    longest = call.ctx.settings.limits.operation_name_bytes_max
-    name = text_path(call, "name", longest)
-    if len(name.encode()) > longest:
-        raise field_error("name", f"must be at most {longest} bytes")
-    meant = address(call)
+    bytes_max = call.ctx.settings.limits.operation_name_bytes_max
+    name = text_path(call, "name", bytes_max)
+    if len(name.encode()) > bytes_max:
+        raise field_error("name", f"must be at most {bytes_max} bytes")
+    target = address(call)
     arguments = Blob(payloads.parse(request.input, "input").blob)
-    question = QuerySubmission(meant.namespace, meant.workflow_id, name, arguments, meant.run_id, meant.chain)
-    answer = await queries.ask(call.ctx, question, call.dispatcher.draining)
+    submission = QuerySubmission(
+        target.namespace, target.workflow_id, name, arguments, target.run_id, target.chain
+    )
+    answer = await queries.ask(call.ctx, submission, call.dispatcher.draining)
     blob = answer.outcome.get("blob")
     return Response(
         {
             "workflow_id": answer.run.workflow_id,
             "run_id": answer.run.run_id,
-            "target_scope": scope(meant),
+            "target_scope": scope(target),
             "query_name": name,
             "result": answer.outcome["result"] if "result" in answer.outcome else readable(blob),
             "result_envelope": envelope(blob),
@@ -49,32 +50,24 @@ async def ask(call: OperationCall) -> Response:
 
 async def poll(call: OperationCall) -> Response:
     request: PollTasks = call.body
-    policy = call.ctx.settings.polls
-    wait_ms = policy.poll_timeout_ms if request.timeout_seconds is None else request.timeout_seconds * 1000
-    asked = Poll(call.namespace, request.worker_id, request.task_queue, TaskKind.WORKFLOW, request.build_id)
     try:
         leased = await queries.poll(
-            call.ctx, asked, min(wait_ms, policy.poll_timeout_ms_max), call.dispatcher.draining
+            call.ctx, query_poll(call, request), poll_wait_ms(call, request), call.dispatcher.draining
         )
-    except Unavailable as refusal:
+    except Unavailable as error:
         raise Unavailable(
             Reason.QUERY_TASK_QUEUE_UNAVAILABLE,
-            refusal.message,
+            error.message,
             task=None,
             poll_status="unavailable",
             namespace=call.namespace,
             task_queue=request.task_queue,
-            retry_after_seconds=refusal.details.get("retry_after_seconds", 1),
-        ) from refusal
+            retry_after_seconds=error.details.get("retry_after_seconds", 1),
+        ) from error
     if leased is None:
         return Response({"task": None, "poll_status": "empty"})
-    found = leased
-
-    def give_back() -> None:
-        call.dispatcher.undo(query_tasks.hand_back(call.ctx, found))
-
     task = _task(leased, whole_ms(leased.lease_ends_at - call.arrived_at))
-    return Response({"task": task, "poll_status": "leased"}, on_undelivered=give_back)
+    return Response({"task": task, "poll_status": "leased"}, on_undelivered=requeue_query(call, leased))
 
 
 def _task(leased: LeasedQuery, lease_ends_after_ms: int) -> dict[str, Any]:

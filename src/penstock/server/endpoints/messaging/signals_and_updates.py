@@ -1,4 +1,4 @@
-"""Talking to a run: signals, updates, a signal with a start, and waiting for the result."""
+"""Signals, updates, signal-with-start, and waiting for the result of a run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from penstock.engine.visibility import run_reader
 from penstock.engine.workflows import starts
 from penstock.errors import Reason
 from penstock.server.endpoints.workflows.addresses import address
-from penstock.server.endpoints.workflows.executions import idempotency_key, started_body
-from penstock.server.endpoints.workflows.start_requests import workflow_start
+from penstock.server.endpoints.workflows.executions import idempotency_key, start_response
+from penstock.server.endpoints.workflows.start_requests import parse_workflow_start
 from penstock.server.operation import OperationCall, Response, text_path
-from penstock.wire import payloads, strict_json
+from penstock.wire import payloads
 from penstock.wire.request_parser import field_error
 from penstock.wire.requests import AskUpdate, ReadResult, ReadRunResult, SendSignal, SignalWithStart
 from penstock.wire.responses import envelope, readable
@@ -28,12 +28,12 @@ RESERVED = "__durable_workflow"
 
 
 def operation_name(call: OperationCall, name: str, field: str = "name") -> str:
-    """The name of a signal, query or update: bounded, and visible."""
+    """Check the name of a signal, query or update."""
     longest = call.ctx.settings.limits.operation_name_bytes_max
     if len(name.encode()) > longest or not name.isprintable():
         raise field_error(field, f"must be at most {longest} bytes of visible characters")
     if name.startswith(RESERVED):
-        raise field_error(field, f"must not begin with {RESERVED}, which the protocol keeps for itself")
+        raise field_error(field, f"must not begin with {RESERVED}, which is reserved by the protocol")
     return name
 
 
@@ -69,81 +69,78 @@ async def signal_with_start(call: OperationCall) -> Response:
     request: SignalWithStart = call.body
     for policy in ("duplicate_policy", "id_conflict_policy"):
         if getattr(request, policy) == "fail":
-            raise field_error(policy, "is use-existing here: the signal goes to the open run that has the id")
-    body = strict_json.loads(call.raw) if call.raw else {}
+            raise field_error(policy, "must be use-existing: the signal goes to the open run with this id")
     limits = call.ctx.settings.limits
-    asked = workflow_start(
-        request, body if isinstance(body, dict) else {}, call.namespace, idempotency_key(call), limits
-    )
+    start = parse_workflow_start(request, call.document, call.namespace, idempotency_key(call), limits)
     name = operation_name(call, request.signal_name, "signal_name")
     arguments = Blob(payloads.parse(request.signal_input, "signal_input").blob)
-    meant = Address(call.namespace, asked.workflow_id or "")
-    begun, sent = await starts.signal_with_start(
-        call.ctx, asked, Signal(meant, name, arguments, request.signal_request_id)
+    target = Address(call.namespace, start.workflow_id or "")
+    started, sent = await starts.signal_with_start(
+        call.ctx, start, Signal(target, name, arguments, request.signal_request_id)
     )
-    answer = started_body(begun)
+    response = start_response(started)
     receipt = _signal_receipt(sent, name, "instance", request.signal_request_id)
-    new = answer.body["outcome"] == "started_new" and answer.status == 201
-    return Response(receipt | answer.body | {"signal_outcome": receipt["outcome"]}, 201 if new else 200)
+    new = response.body["outcome"] == "started_new" and response.status == 201
+    return Response(receipt | response.body | {"signal_outcome": receipt["outcome"]}, 201 if new else 200)
 
 
 async def update(call: OperationCall) -> Response:
     request: AskUpdate = call.body
     if request.wait_policy is not None:
-        raise field_error("wait_policy", "was removed; say wait_for: accepted or completed")
+        raise field_error("wait_policy", "was removed; use wait_for: accepted or completed")
     name = operation_name(call, text_path(call, "name", 1024))
     arguments = Blob(payloads.parse(request.input, "input").blob)
-    asked = UpdateSubmission(address(call), name, arguments, request.request_id)
+    submission = UpdateSubmission(address(call), name, arguments, request.request_id)
     draining = call.dispatcher.draining
-    answered = await updates.accept(call.ctx, asked, draining)
+    result = await updates.accept(call.ctx, submission, draining)
     wait_for = request.wait_for or "accepted"
     wait_s = request.wait_timeout_seconds or UPDATE_WAIT_DEFAULT_S
-    if wait_for == "completed" and answered.update.status is UpdateStatus.ACCEPTED:
-        answered = await updates.wait(call.ctx, answered, wait_s * 1000, draining)
-    body = _update_body(call, answered, wait_for, wait_s) | {"request_id": request.request_id}
-    return Response(body, _STATUSES[answered.update.status])
+    if wait_for == "completed" and result.update.status is UpdateStatus.ACCEPTED:
+        result = await updates.wait(call.ctx, result, wait_s * 1000, draining)
+    body = _update_body(call, result, wait_for, wait_s) | {"request_id": request.request_id}
+    return Response(body, _STATUSES[result.update.status])
 
 
 _STATUSES = {UpdateStatus.ACCEPTED: 202, UpdateStatus.COMPLETED: 200, UpdateStatus.FAILED: 422}
 _OUTCOMES = {UpdateStatus.COMPLETED: "update_completed", UpdateStatus.FAILED: "update_failed"}
 
 
-def _update_body(call: OperationCall, answered: UpdateResult, wait_for: str, wait_s: int) -> dict[str, Any]:
-    made, run = answered.update, answered.run
-    outcome: dict[str, Any] = json.loads(made.outcome) if made.outcome else {}
-    failed = made.status is UpdateStatus.FAILED
+def _update_body(call: OperationCall, result: UpdateResult, wait_for: str, wait_s: int) -> dict[str, Any]:
+    update, run = result.update, result.run
+    outcome: dict[str, Any] = json.loads(update.outcome) if update.outcome else {}
+    failed = update.status is UpdateStatus.FAILED
     blob = outcome.get("result")
     body: dict[str, Any] = {
         "workflow_id": run.workflow_id,
-        "run_id": made.run_id,
+        "run_id": update.run_id,
         "workflow_type": run.workflow_type,
-        "update_id": made.update_id,
-        "update_name": made.name,
-        "update_status": made.status.value,
-        "outcome": _OUTCOMES.get(made.status),
+        "update_id": update.update_id,
+        "update_name": update.name,
+        "update_status": update.status.value,
+        "outcome": _OUTCOMES.get(update.status),
         "wait_for": wait_for,
-        "wait_timed_out": answered.timed_out,
+        "wait_timed_out": result.timed_out,
         "wait_timeout_seconds": wait_s,
         "result": readable(blob),
         "result_envelope": envelope(blob),
-        "command_id": made.update_id,
-        "command_sequence": made.number,
+        "command_id": update.update_id,
+        "command_sequence": update.number,
         "command_status": "accepted",
         "command_source": "control_plane",
         "target_scope": "run" if "run_id" in call.path else "instance",
-        "workflow_sequence": made.number,
-        "accepted_at": iso(made.accepted_at_ms),
-        "applied_at": None if failed else iso_or_none(made.closed_at_ms),
+        "workflow_sequence": update.number,
+        "accepted_at": iso(update.accepted_at_ms),
+        "applied_at": None if failed else iso_or_none(update.closed_at_ms),
         "rejected_at": None,
-        "closed_at": iso_or_none(made.closed_at_ms),
-        "retained": answered.retained,
+        "closed_at": iso_or_none(update.closed_at_ms),
+        "retained": result.retained,
         "reason": Reason.UPDATE_FAILED.value if failed else None,
         "rejection_reason": None,
         "validation_errors": [],
     }
     if failed:
         body |= {
-            "failure_id": outcome.get("failure_id", f"{made.update_id}-f1"),
+            "failure_id": outcome.get("failure_id", f"{update.update_id}-f1"),
             "failure_message": outcome.get("message"),
             "message": outcome.get("message"),
             "failure": outcome,
@@ -153,15 +150,15 @@ def _update_body(call: OperationCall, answered: UpdateResult, wait_for: str, wai
 
 async def result(call: OperationCall) -> Response:
     query: ReadResult | ReadRunResult = call.query
-    meant = address(call)
+    target = address(call)
     found = await run_reader.result(
         call.ctx,
-        meant.namespace,
-        meant.workflow_id,
-        meant.run_id,
+        target.namespace,
+        target.workflow_id,
+        target.run_id,
         query.wait_seconds * 1000,
         call.dispatcher.draining,
-        chain=meant.chain,
+        chain=target.chain,
     )
     run = found.run
     return Response(

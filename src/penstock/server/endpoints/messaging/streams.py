@@ -1,4 +1,4 @@
-"""Streams: messages to workflows, and the items that runs write."""
+"""Message streams to workflows, and workflow streams that runs write."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def append(call: OperationCall) -> Response:
     request: AppendItems = call.body
     written = await streams.add(call.ctx, address(call), text_path(call, "stream"), wire.append(request))
     appended = written.appended
-    assert appended is not None, "something was sent"
+    assert appended is not None, "an append returns what was appended"
     accepted = len(appended.items)
     return Response(
         _about(written.run)

@@ -1,14 +1,14 @@
-"""Updates to be validated: leased to workers, approved or rejected by them."""
+"""Update validation: tasks are leased to workers, which approve or reject the update."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from penstock.core.model import QueryState, TaskKind
-from penstock.engine.matching import query_tasks, update_validation
-from penstock.engine.matching.claim import Poll
+from penstock.core.model import QueryState
+from penstock.engine.matching import update_validation
 from penstock.engine.matching.query_tasks import LeasedQuery
 from penstock.errors import Unavailable
+from penstock.server.endpoints.poll_requests import poll_wait_ms, query_poll, requeue_query
 from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire.messaging import update_validation as wire
 from penstock.wire.messaging.update_validation import ApproveUpdate, RejectUpdate
@@ -18,28 +18,21 @@ from penstock.wire.requests import PollTasks
 
 async def poll(call: OperationCall) -> Response:
     request: PollTasks = call.body
-    policy = call.ctx.settings.polls
-    wait_ms = policy.poll_timeout_ms if request.timeout_seconds is None else request.timeout_seconds * 1000
-    asked = Poll(call.namespace, request.worker_id, request.task_queue, TaskKind.WORKFLOW, request.build_id)
     try:
         leased = await update_validation.poll(
-            call.ctx, asked, min(wait_ms, policy.poll_timeout_ms_max), call.dispatcher.draining
+            call.ctx, query_poll(call, request), poll_wait_ms(call, request), call.dispatcher.draining
         )
-    except Unavailable as refusal:
-        raise refusal.with_details(task=None, poll_status="unavailable") from refusal
+    except Unavailable as error:
+        raise error.with_details(task=None, poll_status="unavailable") from error
     return Response({"task": None, "poll_status": "empty"}) if leased is None else task_response(call, leased)
 
 
 def task_response(call: OperationCall, leased: LeasedQuery, *, batch: bool = False) -> Response:
-    """The answer to a poll that got an update; if nobody is there to hear it, the update waits again."""
+    """The response to a poll that leased an update validation; requeued if it cannot be delivered."""
     ends_after_ms = whole_ms(leased.lease_ends_at - call.arrived_at)
     task = wire.task(leased.query, leased.run, [*leased.events], ends_after_ms)
     body: dict[str, Any] = {"task": task, "poll_status": "leased"}
-
-    def give_back() -> None:
-        call.dispatcher.undo(query_tasks.hand_back(call.ctx, leased))
-
-    return Response(body | {"tasks": [task]} if batch else body, on_undelivered=give_back)
+    return Response(body | {"tasks": [task]} if batch else body, on_undelivered=requeue_query(call, leased))
 
 
 async def approve(call: OperationCall) -> Response:

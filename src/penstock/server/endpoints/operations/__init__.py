@@ -1,0 +1,1 @@
+"""Namespaces, batch operations, history export, journal, system operations and discovery."""

@@ -1,12 +1,17 @@
-"""Cancel, terminate or signal all open runs that a query finds: first seen, then done, portion by portion."""
+"""Batch operations: cancel, terminate or signal all open runs that a query finds, page by page, with a dry run."""
 
 from __future__ import annotations
 
 from penstock.core.model import Blob
 from penstock.engine.operations import batch_operations
-from penstock.engine.operations.batch_operations import FAILURES_REPORTED, BatchAction, BatchFailure, BatchJob
+from penstock.engine.operations.batch_operations import (
+    FAILURES_REPORTED,
+    BatchAction,
+    BatchJob,
+    BatchRunFailure,
+)
 from penstock.engine.visibility import run_search
-from penstock.engine.visibility.run_search import RunFilter
+from penstock.engine.visibility.run_search import RunCriteria
 from penstock.server.endpoints.messaging.signals_and_updates import operation_name
 from penstock.server.endpoints.page_tokens import decode_page_start, encode_page_start
 from penstock.server.operation import Body, OperationCall, Response
@@ -15,16 +20,16 @@ from penstock.wire.request_parser import field_error
 from penstock.wire.visibility.searches import BATCH_RUNS_MAX, BatchOperation
 
 
-async def carry_out(call: OperationCall) -> Response:
+async def run_batch(call: OperationCall) -> Response:
     request: BatchOperation = call.body
     batch, after = _batch(call, request), decode_page_start(request.token)
-    told: Body = {"operation": batch.act.value, "request_id": batch.request_id}
+    common: Body = {"operation": batch.act.value, "request_id": batch.request_id}
     if request.dry_run:
-        return Response(told | {"dry_run": True} | await _preview(call, batch))
+        return Response(common | {"dry_run": True} | await _preview(call, batch))
     most = request.max_runs or BATCH_RUNS_MAX
     outcome = await batch_operations.run_batch(call.ctx, batch, after, most)
     return Response(
-        told
+        common
         | {
             "dry_run": False,
             "matched": outcome.matched,
@@ -53,18 +58,18 @@ async def _preview(call: OperationCall, batch: BatchJob) -> Body:
 
 
 def _batch(call: OperationCall, request: BatchOperation) -> BatchJob:
-    act = BatchAction(request.operation)
-    if act is BatchAction.SIGNAL and request.signal_name is None:
+    action = BatchAction(request.operation)
+    if action is BatchAction.SIGNAL and request.signal_name is None:
         raise field_error("signal_name", "is required for a signal")
-    if act is not BatchAction.SIGNAL and (request.signal_name is not None or request.input is not None):
+    if action is not BatchAction.SIGNAL and (request.signal_name is not None or request.input is not None):
         raise field_error(
-            "signal_name" if request.signal_name is not None else "input", "is for signals only"
+            "signal_name" if request.signal_name is not None else "input", "is only for signals"
         )
     if request.signal_name is not None:
         operation_name(call, request.signal_name, "signal_name")
     return BatchJob(
-        act=act,
-        wanted=RunFilter(call.namespace, run_search.read_query(request.query)),
+        act=action,
+        wanted=RunCriteria(call.namespace, run_search.read_query(request.query)),
         request_id=request.request_id or call.ctx.entropy.new_id(),
         reason=request.reason,
         signal_name=request.signal_name or "",
@@ -72,7 +77,7 @@ def _batch(call: OperationCall, request: BatchOperation) -> BatchJob:
     )
 
 
-def _failure(failure: BatchFailure) -> Body:
+def _failure(failure: BatchRunFailure) -> Body:
     return {
         "workflow_id": failure.run.workflow_id,
         "run_id": failure.run.run_id,

@@ -1,4 +1,4 @@
-"""What a client learns before its first call: health, readiness, and what this server can do."""
+"""Health, readiness and the capabilities of the server."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from penstock.server.versions import CONTROL_VERSION, HEADERS, WORKER_VERSION
 from penstock.settings import Settings
 
 STALLED_AFTER_MS = 3_000
-"""A commit that has been under way for longer has not come back: no transaction holds its locks for that long."""
+"""A commit that takes longer counts as stalled: no transaction holds its locks for that long."""
 OPTIONAL = frozenset({"cache"})
-"""Checks that do not decide about readiness: other servers fare alike, and what does not need them works."""
+"""Checks that do not affect readiness: they fail on all servers alike, and most operations do not need them."""
 
 
 async def health(call: OperationCall) -> Response:
-    """Whether this server can reach its store now: whether a restart could help."""
+    """Whether this server reaches its store; liveness probes may restart it otherwise."""
     try:
         await call.ctx.store.check()
         now_ms = await call.ctx.store.read(_now)
@@ -40,7 +40,7 @@ async def health(call: OperationCall) -> Response:
 
 
 async def ready(call: OperationCall) -> Response:
-    """Whether this server should be sent work: whether its reads and its commits come back."""
+    """Whether this server should receive traffic: its reads and commits complete."""
     checks: dict[str, dict[str, Any]] = {}
     now_ms = 0
     try:
@@ -64,7 +64,7 @@ async def ready(call: OperationCall) -> Response:
 
 
 def _writes(condition: StoreHealth) -> dict[str, dict[str, Any]]:
-    """Whether commits come back, and whether there is room for them."""
+    """Whether commits complete, and whether the storage accepts them."""
     stalled = condition.stalled_ms > STALLED_AFTER_MS
     commits: dict[str, Any] = {"status": "stalled" if stalled else "ok"}
     if stalled:
@@ -80,7 +80,7 @@ def _storage(refusal: Reason) -> str:
 
 
 def _cache(coordination: Coordination) -> dict[str, Any]:
-    """What lends the locks between servers; the contract calls it the cache."""
+    """The backend of the locks between servers, which the contract calls the cache."""
     if coordination.is_supported():
         return {"status": "ok", "driver": coordination.kind}
     reason = Reason.COORDINATION_UNAVAILABLE.value

@@ -1,4 +1,4 @@
-"""The history of a run as one document, sent while it is read."""
+"""Export of a run's history, streamed while it is read."""
 
 from __future__ import annotations
 

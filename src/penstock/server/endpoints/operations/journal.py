@@ -1,4 +1,4 @@
-"""The journal of leases, page by page."""
+"""The journal of leases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.wire.limits.limit_requests import ReadJournal
 
 
 async def read(call: OperationCall) -> Response:
-    """Each line as it was written, with its number; `next_after` asks for the next page."""
+    """A page of journal lines with their numbers; `next_after` is the parameter of the next page."""
     query: ReadJournal = call.query
     lines = await journal.page(call.ctx, query.after, query.limit)
     return Response(

@@ -1,4 +1,4 @@
-"""Namespaces: list, describe, create, update, delete, and where their large payloads go."""
+"""Namespaces: list, describe, create, update, delete, external payload storage."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ async def describe(call: OperationCall) -> Response:
 
 async def create(call: OperationCall) -> Response:
     request: CreateNamespace = call.body
-    made = await namespaces.create(
+    created = await namespaces.create(
         call.ctx,
         request.name.lower(),
         request.description,
         request.retention_days,
         fair=request.fairness != "off",
     )
-    return Response(responses.namespace(made), 201)
+    return Response(responses.namespace(created), 201)
 
 
 async def update(call: OperationCall) -> Response:
@@ -47,16 +47,16 @@ async def update(call: OperationCall) -> Response:
 
 async def set_external_storage(call: OperationCall) -> Response:
     request: SetExternalStorage = call.body
-    kept = {name: value for name, value in msgspec.to_builtins(request).items() if value is not None}
-    if "config" in kept:
-        kept["config"] = {name: value for name, value in kept["config"].items() if value is not None}
-    changed = await namespaces.store_payloads(call.ctx, _name(call), json.dumps(kept))
+    stored = {name: value for name, value in msgspec.to_builtins(request).items() if value is not None}
+    if "config" in stored:
+        stored["config"] = {name: value for name, value in stored["config"].items() if value is not None}
+    changed = await namespaces.store_payloads(call.ctx, _name(call), json.dumps(stored))
     return Response(responses.namespace(changed))
 
 
 async def delete(call: OperationCall) -> Response:
-    gone = await namespaces.delete(call.ctx, _name(call))
-    return Response(responses.namespace(gone) | {"deleted": {"namespaces": 1}})
+    deleted = await namespaces.delete(call.ctx, _name(call))
+    return Response(responses.namespace(deleted) | {"deleted": {"namespaces": 1}})
 
 
 def _name(call: OperationCall) -> str:

@@ -1,4 +1,4 @@
-"""Keeping house on request: numbers of a namespace, and passes that repair, time out and delete."""
+"""System operations: metrics of a namespace, and passes that repair, time out and delete on request."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def operator_metrics(call: OperationCall) -> Response:
                     "active_worker_scopes": len({each.task_queue for each in active}),
                 },
                 "backend": {"store": ctx.settings.store.kind.value},
-                "retention": _upkeep(call),
+                "retention": _maintenance_body(call),
                 "structural_limits": {
                     "pending_activity_count": limits.pending_activities_max,
                     "pending_timer_count": limits.pending_timers_max,
@@ -122,10 +122,10 @@ async def operator_metrics(call: OperationCall) -> Response:
 async def repair(call: OperationCall) -> Response:
     limit = call.query.most
     found = await run_repair.candidates(call.ctx, call.namespace, limit)
-    shown = system.candidates(
+    outcomes = system.candidates(
         found.tasks, found.runs, found.now_ms, limit, more_tasks=found.more_tasks, more_runs=found.more_runs
     )
-    return Response({"namespace": call.namespace, "policy": _POLICY, "candidates": shown})
+    return Response({"namespace": call.namespace, "policy": _POLICY, "candidates": outcomes})
 
 
 async def repair_pass(call: OperationCall) -> Response:
@@ -180,7 +180,7 @@ async def activity_timeouts_pass(call: OperationCall) -> Response:
     request: system.TimeoutPass = call.body
     limit = request.limit or system.AT_ONCE_MAX
     results = await timeouts.time_out_all(call.ctx, call.namespace, limit, request.execution_ids)
-    shown = [
+    outcomes = [
         {"execution_id": each.activity_id, "outcome": each.outcome}
         | ({} if each.has_retry is None else {"has_retry": each.has_retry})
         | ({} if each.reason is None else {"reason": each.reason})
@@ -188,7 +188,7 @@ async def activity_timeouts_pass(call: OperationCall) -> Response:
     ]
     counts = _counts([each.outcome for each in results], "enforced")
     return Response(
-        {"namespace": call.namespace, **counts, "results": shown}, PARTLY if counts["failed"] else 200
+        {"namespace": call.namespace, **counts, "results": outcomes}, PARTLY if counts["failed"] else 200
     )
 
 
@@ -204,7 +204,7 @@ async def expired(call: OperationCall) -> Response:
             "expired_run_ids": list(found.run_ids),
             "scan_limit": limit,
             "scan_pressure": found.more,
-            **_upkeep(call),
+            **_maintenance_body(call),
         }
     )
 
@@ -241,15 +241,15 @@ def _counts(outcomes: list[str], done: str) -> Body:
     }
 
 
-def _upkeep(call: OperationCall) -> Body:
-    """What this server has done, and whether its archive can be written."""
-    upkeep = call.ctx.upkeep
+def _maintenance_body(call: OperationCall) -> Body:
+    """What this server has archived and deleted, and whether its archive is writable."""
+    maintenance = call.ctx.upkeep
     return {
         "archive": {
             "is_configured": call.ctx.archive is not None,
-            "trouble": upkeep.trouble,
-            "failures": upkeep.archive_failures,
+            "trouble": maintenance.trouble,
+            "failures": maintenance.archive_failures,
         },
-        "runs_pruned": upkeep.runs_pruned,
-        "runs_archived": upkeep.runs_archived,
+        "runs_pruned": maintenance.runs_pruned,
+        "runs_archived": maintenance.runs_archived,
     }

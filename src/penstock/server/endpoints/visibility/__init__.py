@@ -1,0 +1,1 @@
+"""Lists, explanations, debug views and queue metrics."""

@@ -1,15 +1,13 @@
-"""The admission of every task queue as numbers for Prometheus. They name tenants, so they are asked with a token."""
+"""Admission of all task queues as Prometheus metrics. Labels name tenants, so they require authentication."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from penstock.core.model import TaskKind
 from penstock.engine.visibility import task_queues
 from penstock.server.endpoints.matching.task_queues import admission_body
-from penstock.server.operation import OperationCall, Response
+from penstock.server.operation import Body, OperationCall, Response
 
 STATUSES = (
     "accepting",
@@ -21,68 +19,67 @@ STATUSES = (
     "unavailable",
 )
 _COUNTS = {
-    "ready": ("ready_count", "Tasks that wait."),
-    "leased": ("leased_count", "Tasks that workers hold, those claimed ahead of time included."),
-    "claimed": ("claimed_count", "Tasks claimed ahead of time and not started: they take no slot."),
+    "ready": ("ready_count", "Ready tasks."),
+    "leased": ("leased_count", "Tasks that workers hold, including prefetched ones."),
+    "claimed": ("claimed_count", "Prefetched tasks that were not started: they use no slot."),
     "worker_slots": ("configured_slot_count", "Slots that active workers offer."),
 }
 
 
+_QUEUE_LABELS = ("namespace", "task_queue", "kind")
+_LIMIT_TEXTS = {
+    "max": "What a limit allows.",
+    "used": "How much of a limit is used.",
+    "remaining": "How much of a limit is left.",
+}
+
+
 async def read(call: OperationCall) -> Response:
-    """Every queue of the namespace: its status, its counts and each of its limits."""
-    registry = CollectorRegistry()
-    counts = {
-        name: Gauge(f"penstock_queue_{name}", text, ("namespace", "task_queue", "kind"), registry=registry)
-        for name, (_, text) in _COUNTS.items()
-    }
-    status = Gauge(
-        "penstock_queue_admission",
-        "1 for the status of a queue's tasks of one kind.",
-        ("namespace", "task_queue", "kind", "status"),
-        registry=registry,
-    )
-    alone = Gauge(
-        "penstock_queue_without_worker",
-        "1 where tasks wait that no active worker takes: its types, its build or its slots do not fit.",
-        ("namespace", "task_queue", "kind"),
-        registry=registry,
-    )
-    unserved = Gauge(
-        "penstock_queue_unserved",
-        "Tasks that wait and that no active worker takes, by type, build and the reason that `why` gives.",
-        ("namespace", "task_queue", "kind", "type", "build_id", "reason"),
-        registry=registry,
-    )
-    caps = {
-        name: Gauge(
-            f"penstock_queue_limit_{name}",
-            text,
-            ("namespace", "task_queue", "kind", "limit", "scope"),
-            registry=registry,
-        )
-        for name, text in (
-            ("max", "What a limit allows."),
-            ("used", "How much of a limit is used."),
-            ("remaining", "How much of a limit is left."),
-        )
-    }
+    """Status, counts and limits of every queue of the namespace."""
+    metrics = _QueueMetrics()
     for view in await task_queues.list_queues(call.ctx, call.namespace):
+        admission = admission_body(call, view)
         for kind in TaskKind:
-            section: dict[str, Any] = admission_body(call, view)[f"{kind.value}_tasks"]
-            labels = (call.namespace, view.name, kind.value)
-            for name, (field, _) in _COUNTS.items():
-                counts[name].labels(*labels).set(section.get(field, 0))
-            alone.labels(*labels).set(section["unserved_ready_count"] > 0)
-            for route in section["unserved"]:
-                unserved.labels(*labels, route["type"], route["build_id"] or "", route["reason"]).set(
-                    route["ready_count"]
-                )
-            for each in STATUSES:
-                status.labels(*labels, each).set(each == section["status"])
-            for cap in section["caps"]:
-                for name, gauge in caps.items():
-                    if cap[name] is not None:
-                        gauge.labels(*labels, cap["limit"], cap["scope"]).set(cap[name])
+            metrics.add((call.namespace, view.name, kind.value), admission[f"{kind.value}_tasks"])
     return Response(
-        generate_latest(registry), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        generate_latest(metrics.registry),
+        headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
     )
+
+
+class _QueueMetrics:
+    """Gauges of one scrape, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._counts = {name: self._gauge(name, text) for name, (_, text) in _COUNTS.items()}
+        self._status = self._gauge("admission", "1 for the status of a queue's tasks of one kind.", "status")
+        self._without_worker = self._gauge(
+            "without_worker", "1 if ready tasks match no active worker by type, build or slots."
+        )
+        self._unserved = self._gauge(
+            "unserved",
+            "Ready tasks that match no active worker, by type, build and the reason that `why` gives.",
+            *("type", "build_id", "reason"),
+        )
+        self._limits = {
+            name: self._gauge(f"limit_{name}", text, "limit", "scope") for name, text in _LIMIT_TEXTS.items()
+        }
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"penstock_queue_{name}", text, (*_QUEUE_LABELS, *labels), registry=self.registry)
+
+    def add(self, queue: tuple[str, str, str], section: Body) -> None:
+        """Add the admission section of a queue's tasks of one kind."""
+        for name, (field, _) in _COUNTS.items():
+            self._counts[name].labels(*queue).set(section.get(field, 0))
+        self._without_worker.labels(*queue).set(section["unserved_ready_count"] > 0)
+        for route in section["unserved"]:
+            labels = (route["type"], route["build_id"] or "", route["reason"])
+            self._unserved.labels(*queue, *labels).set(route["ready_count"])
+        for each in STATUSES:
+            self._status.labels(*queue, each).set(each == section["status"])
+        for cap in section["caps"]:
+            for name, gauge in self._limits.items():
+                if cap[name] is not None:
+                    gauge.labels(*queue, cap["limit"], cap["scope"]).set(cap[name])

@@ -1,4 +1,4 @@
-"""Search attributes: those that every run has, and those that a namespace registers."""
+"""Search attributes: system attributes and those that a namespace registers."""
 
 from __future__ import annotations
 

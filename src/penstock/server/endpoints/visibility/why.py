@@ -5,32 +5,32 @@ from __future__ import annotations
 from penstock.engine.visibility import explanations
 from penstock.engine.visibility.explanations import WhyResult
 from penstock.server.operation import Body, OperationCall, Response, text_path
-from penstock.wire.visibility import why as shown
+from penstock.wire.visibility import why as wire
 
 
 async def workflow(call: OperationCall) -> Response:
     found = await explanations.workflow(call.ctx, call.namespace, text_path(call, "workflow_id"))
-    return Response(_whole(found))
+    return Response(_explanation_with_parts(found))
 
 
 async def activity(call: OperationCall) -> Response:
     found = await explanations.activity(call.ctx, call.namespace, text_path(call, "activity_id"))
-    return Response(_whole(found))
+    return Response(_explanation_with_parts(found))
 
 
 async def task(call: OperationCall) -> Response:
     found = await explanations.task(call.ctx, call.namespace, text_path(call, "task_id"))
-    return Response(_whole(found))
+    return Response(_explanation_with_parts(found))
 
 
-def _whole(found: WhyResult) -> Body:
-    return _one(found) | {
-        "activities": [_one(each) for each in found.parts],
-        "timers": [shown.timer(each) for each in found.timers],
+def _explanation_with_parts(found: WhyResult) -> Body:
+    return _explanation_body(found) | {
+        "activities": [_explanation_body(each) for each in found.parts],
+        "timers": [wire.timer(each) for each in found.timers],
     }
 
 
-def _one(found: WhyResult) -> Body:
-    return shown.subject(found.run, found.task, found.activity) | shown.answer(
+def _explanation_body(found: WhyResult) -> Body:
+    return wire.subject(found.run, found.task, found.activity) | wire.explanation_body(
         found.explanation, found.now_ms
     )

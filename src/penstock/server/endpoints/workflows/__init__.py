@@ -1,0 +1,1 @@
+"""Workflow executions and reports on workflow tasks."""

@@ -1,4 +1,4 @@
-"""Which run of a workflow a request is about: the newest, the newest of a chain, or the one that its path names."""
+"""The run that a request addresses: the current one, the current one of a chain, or the one in its path."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ CHAIN = "first_execution_run_id"
 
 
 def address(call: OperationCall) -> Address:
-    """The address in the path, with the chain that the query names, if any."""
-    named = RunId(text_path(call, "run_id")) if "run_id" in call.path else None
+    """The run that the path and the query parameter `first_execution_run_id` address."""
+    run_id = RunId(text_path(call, "run_id")) if "run_id" in call.path else None
     chain = getattr(call.query, CHAIN, None)
-    if named is not None and chain is not None:
-        raise field_error(CHAIN, "leave it out: the path names a run already")
-    return Address(call.namespace, workflow_id(call), named, chain=None if chain is None else RunId(chain))
+    if run_id is not None and chain is not None:
+        raise field_error(CHAIN, "must be left out if the path names a run")
+    return Address(call.namespace, workflow_id(call), run_id, chain=None if chain is None else RunId(chain))
 
 
 def workflow_id(call: OperationCall) -> str:
     return text_path(call, "workflow_id", WORKFLOW_ID_MAX)
 
 
-def scope(meant: Address) -> str:
-    """The contract's word for what was addressed."""
-    return "instance" if meant.run_id is None else "run"
+def scope(target: Address) -> str:
+    """The `target_scope` of the contract: `instance` or `run`."""
+    return "instance" if target.run_id is None else "run"

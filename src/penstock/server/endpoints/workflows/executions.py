@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.core.history.events import CODEC
 from penstock.engine.visibility import run_reader
-from penstock.engine.visibility.run_reader import HistoryPage, RunView
+from penstock.engine.visibility.run_reader import HistoryPage, RunDescription
 from penstock.engine.workflows import run_close, starts
 from penstock.engine.workflows.run_close import EndMode
 from penstock.engine.workflows.starts import StartOutcome, StartResult
@@ -14,9 +14,9 @@ from penstock.server.endpoints import batch_requests
 from penstock.server.endpoints.page_tokens import decode_page_start, decode_sequence, page_token_after_run
 from penstock.server.endpoints.pending_operation import PendingOperation, run_operation
 from penstock.server.endpoints.workflows.addresses import address, scope, workflow_id
-from penstock.server.endpoints.workflows.start_requests import workflow_start
-from penstock.server.operation import OperationCall, Response, text_path
-from penstock.wire import responses, strict_json
+from penstock.server.endpoints.workflows.start_requests import parse_workflow_start
+from penstock.server.operation import Body, OperationCall, Response, text_path
+from penstock.wire import responses
 from penstock.wire.activities.progress import open_activity
 from penstock.wire.request_parser import field_error
 from penstock.wire.requests import EndRun, ListRuns, ReadHistory, StartWorkflow
@@ -26,8 +26,7 @@ IDEMPOTENCY_KEY_MAX = 255
 
 
 async def start(call: OperationCall) -> Response:
-    body = strict_json.loads(call.raw) if call.raw else {}
-    return await run_operation(call.ctx.store, _start(call, call.body, body, idempotency_key(call)))
+    return await run_operation(call.ctx.store, _start(call, call.body, call.document, idempotency_key(call)))
 
 
 async def start_batch(call: OperationCall) -> Response:
@@ -39,16 +38,15 @@ async def start_batch(call: OperationCall) -> Response:
 
 
 def _start(
-    call: OperationCall, request: StartWorkflow, body: object, key: str | None
+    call: OperationCall, request: StartWorkflow, document: Body, key: str | None
 ) -> PendingOperation[StartResult]:
-    limits = call.ctx.settings.limits
-    asked = workflow_start(request, body if isinstance(body, dict) else {}, call.namespace, key, limits)
-    return PendingOperation(starts.workflow_start(call.ctx, asked), started_body)
+    start = parse_workflow_start(request, document, call.namespace, key, call.ctx.settings.limits)
+    return PendingOperation(starts.workflow_start(call.ctx, start), start_response)
 
 
-def started_body(started: StartResult) -> Response:
+def start_response(started: StartResult) -> Response:
     run = started.run
-    answer = {
+    body = {
         "workflow_id": run.workflow_id,
         "run_id": run.run_id,
         "workflow_type": run.workflow_type,
@@ -63,8 +61,8 @@ def started_body(started: StartResult) -> Response:
         "fairness_weight": run.weight_milli / 1000,
     }
     if started.deduplicated:
-        return Response(answer | {"deduplicated": True}, 200)
-    return Response(answer, 201 if started.outcome is StartOutcome.STARTED_NEW else 200)
+        return Response(body | {"deduplicated": True}, 200)
+    return Response(body, 201 if started.outcome is StartOutcome.STARTED_NEW else 200)
 
 
 def idempotency_key(call: OperationCall) -> str | None:
@@ -72,7 +70,7 @@ def idempotency_key(call: OperationCall) -> str | None:
 
 
 def start_key(key: object, field: str) -> str | None:
-    """A key that cannot be kept is refused: a caller who sends one counts on it."""
+    """Check an idempotency key; an invalid one is an error, because the caller relies on it."""
     if key is None:
         return None
     if not isinstance(key, str) or not 1 <= len(key) <= IDEMPOTENCY_KEY_MAX or not key.isprintable():
@@ -81,14 +79,14 @@ def start_key(key: object, field: str) -> str | None:
 
 
 async def describe(call: OperationCall) -> Response:
-    meant = address(call)
+    target = address(call)
     view = await run_reader.describe(
-        call.ctx, meant.namespace, meant.workflow_id, meant.run_id, chain=meant.chain
+        call.ctx, target.namespace, target.workflow_id, target.run_id, chain=target.chain
     )
     return Response(_detail(call, view))
 
 
-def _detail(call: OperationCall, view: RunView) -> dict[str, Any]:
+def _detail(call: OperationCall, view: RunDescription) -> dict[str, Any]:
     detail = responses.run_detail(view.run, view.status, view.run_count, view.is_current, call.ctx.bounds)
     return detail | {"pending_activities": [open_activity(each) for each in view.activities]}
 
@@ -109,10 +107,10 @@ async def runs(call: OperationCall) -> Response:
 
 
 async def history(call: OperationCall) -> Response:
-    """A page of the named run's history, or of the current one's: forwards from a place, or back from the end."""
+    """A page of a run's history, forwards or from the end backwards; of the current run unless the path names one."""
     query: ReadHistory = call.query
-    named = text_path(call, "run_id") if "run_id" in call.path else None
-    run_id = named or (await run_reader.describe(call.ctx, call.namespace, workflow_id(call))).run.run_id
+    run_id = text_path(call, "run_id") if "run_id" in call.path else None
+    run_id = run_id or (await run_reader.describe(call.ctx, call.namespace, workflow_id(call))).run.run_id
     if query.order == "desc":
         before = decode_sequence(query.next_page_token) if query.next_page_token is not None else None
         page = await run_reader.history_back(
@@ -154,16 +152,16 @@ async def terminate(call: OperationCall) -> Response:
 
 async def _end(call: OperationCall, end: EndMode) -> Response:
     request: EndRun = call.body
-    meant = address(call)
+    target = address(call)
     ended = await run_close.end_run(
         call.ctx,
-        meant.namespace,
-        meant.workflow_id,
+        target.namespace,
+        target.workflow_id,
         end,
         request.reason,
-        meant.run_id,
+        target.run_id,
         request.request_id,
-        meant.chain,
+        target.chain,
     )
     run = ended.run
     return Response(
@@ -176,7 +174,7 @@ async def _end(call: OperationCall, end: EndMode) -> Response:
             "command_status": "accepted",
             "command_id": f"{run.run_id}-{end.value}",
             "command_source": "control_plane",
-            "target_scope": scope(meant),
+            "target_scope": scope(target),
             "request_id": request.request_id,
             "reason": None,
             "rejection_reason": None,

@@ -1,4 +1,4 @@
-"""Repairing a run that does not go on, and putting aside one that is closed."""
+"""Repair of a stuck run, and archiving of a closed one."""
 
 from __future__ import annotations
 

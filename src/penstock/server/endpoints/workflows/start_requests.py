@@ -1,4 +1,4 @@
-"""From a start request on the wire to the engine's, with the checks that need more than one field."""
+"""Parses start requests, with the checks that need more than one field."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from penstock.wire.workflows.commands import (
     instant_of,
     layered_timeouts,
     ms_of,
+    priority_override,
     retry_policy,
-    wish,
+    run_timeout_errors,
 )
 
 DEFAULT_QUEUE = "default"
@@ -36,19 +37,17 @@ _UNSUPPORTED = (
     "idempotency_key",
     "request_id",
 )
-_USUAL = TaskPriority()
+_DEFAULT_PRIORITY = TaskPriority()
 _ATTRIBUTE_NAME = re.compile(r"\A[A-Za-z][A-Za-z0-9_]*\Z")
 
 
-def workflow_start(
-    request: StartWorkflow, body: Mapping[str, Any], namespace: str, key: str | None, limits: LimitPolicy
+def parse_workflow_start(
+    request: StartWorkflow, document: Mapping[str, Any], namespace: str, key: str | None, limits: LimitPolicy
 ) -> Start:
-    errors = {name: ["is not supported on start"] for name in _UNSUPPORTED if body.get(name) is not None}
+    errors = {name: ["is not supported on start"] for name in _UNSUPPORTED if document.get(name) is not None}
     errors |= _memo_errors(request.memo, limits)
     errors |= _attribute_errors(request.search_attributes, limits)
-    run_s, execution_s = request.run_timeout_seconds, request.execution_timeout_seconds
-    if run_s is not None and execution_s is not None and run_s > execution_s:
-        errors["run_timeout_seconds"] = [f"must not exceed execution_timeout_seconds ({execution_s})"]
+    errors |= run_timeout_errors(request)
     if errors:
         raise ValidationFailed(errors)
     return Start(
@@ -61,8 +60,8 @@ def workflow_start(
         memo=json.dumps(request.memo or {}),
         search_attributes=json.dumps(request.search_attributes or {}),
         **_id_policies(request),
-        execution_timeout_s=execution_s,
-        run_timeout_s=run_s,
+        execution_timeout_s=request.execution_timeout_seconds,
+        run_timeout_s=request.run_timeout_seconds,
         priority=priority(request),
         build_id=request.build_id or request.compatibility,
         start_key=key,
@@ -71,7 +70,9 @@ def workflow_start(
     )
 
 
-def activity_start(request: StartActivity, namespace: str, key: str | None) -> tuple[Start, ScheduleActivity]:
+def parse_activity_start(
+    request: StartActivity, namespace: str, key: str | None
+) -> tuple[Start, ScheduleActivity]:
     arguments = Blob(payloads.parse(request.input, "input").blob)
     start = Start(
         namespace=namespace,
@@ -110,14 +111,14 @@ def activity_start(request: StartActivity, namespace: str, key: str | None) -> t
 
 
 def _id_policies(request: StartWorkflow | StartActivity) -> dict[str, Any]:
-    """The policies for a known id; two that contradict each other are refused."""
-    reuse, conflict, plain = request.id_reuse_policy, request.id_conflict_policy, request.duplicate_policy
-    if conflict is not None and plain is not None and conflict != plain.replace("-", "_"):
+    """The policies for an id that is in use; contradicting ones are an error."""
+    reuse, conflict, duplicate = request.id_reuse_policy, request.id_conflict_policy, request.duplicate_policy
+    if conflict is not None and duplicate is not None and conflict != duplicate.replace("-", "_"):
         raise ValidationFailed(
-            {"id_conflict_policy": [f"contradicts duplicate_policy {plain}; send one of them"]}
+            {"id_conflict_policy": [f"contradicts duplicate_policy {duplicate}; send one of them"]}
         )
     policies = {
-        "duplicate_policy": DuplicatePolicy(plain or DuplicatePolicy.FAIL),
+        "duplicate_policy": DuplicatePolicy(duplicate or DuplicatePolicy.FAIL),
         "id_reuse_policy": None if reuse is None else IdReusePolicy(reuse),
         "id_conflict_policy": None if conflict is None else IdConflictPolicy(conflict),
     }
@@ -128,8 +129,8 @@ def _id_policies(request: StartWorkflow | StartActivity) -> dict[str, Any]:
 
 
 def priority(request: StartWorkflow | StartActivity) -> TaskPriority:
-    """Level, key and weight of the request, with the defaults for what it leaves out."""
-    return wish(request).over(_USUAL)
+    """Level, fairness key and weight of the request, with defaults."""
+    return priority_override(request).over(_DEFAULT_PRIORITY)
 
 
 def _memo_errors(memo: Mapping[str, Any] | None, limits: LimitPolicy) -> dict[str, list[str]]:
@@ -147,14 +148,19 @@ def _attribute_errors(attributes: Mapping[str, Any] | None, limits: LimitPolicy)
         errors["search_attributes"] = [f"must have at most {limits.search_attributes_max} entries"]
     for name, value in attributes.items():
         if len(name) > limits.search_attribute_key_length_max or not _ATTRIBUTE_NAME.match(name):
-            errors[f"search_attributes.{name[:60]}"] = [
-                "must be a letter followed by letters, digits or underscores"
-            ]
-            continue
-        members = value if isinstance(value, list) else [value]
-        if any(isinstance(each, dict | list) for each in members):
-            errors[f"search_attributes.{name}"] = ["must be a plain value or a list of plain values"]
-        too_long = limits.search_attribute_value_bytes_max
-        if any(isinstance(each, str) and len(each.encode()) > too_long for each in members):
-            errors[f"search_attributes.{name}"] = [f"must be at most {too_long} bytes"]
+            problem = "must be a letter followed by letters, digits or underscores"
+            errors[f"search_attributes.{name[:60]}"] = [problem]
+        elif (
+            problem_of_value := _attribute_problem(value, limits.search_attribute_value_bytes_max)
+        ) is not None:
+            errors[f"search_attributes.{name}"] = [problem_of_value]
     return errors
+
+
+def _attribute_problem(value: Any, bytes_max: int) -> str | None:
+    members = value if isinstance(value, list) else [value]
+    if any(isinstance(each, str) and len(each.encode()) > bytes_max for each in members):
+        return f"must be at most {bytes_max} bytes"
+    if any(isinstance(each, dict | list) for each in members):
+        return "must be a plain value or a list of plain values"
+    return None

@@ -1,4 +1,4 @@
-"""What operators and workers asked of a line: its settings, its keys, and the log of changes."""
+"""Policies of task queues and fairness keys, and the log of their changes."""
 
 from __future__ import annotations
 
@@ -157,13 +157,13 @@ class MemoryPolicies:
 
 
 def _state(row: KeyRow) -> KeyState:
-    asked = row.settings
+    settings = row.settings
     return KeyState(
-        asked.key,
-        asked.weight_milli,
-        asked.rate_micro,
-        asked.lease_cap,
-        asked.paused,
+        settings.key,
+        settings.weight_milli,
+        settings.rate_micro,
+        settings.lease_cap,
+        settings.paused,
         row.paid_until_ns,
         row.running,
     )

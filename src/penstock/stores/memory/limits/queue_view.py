@@ -1,4 +1,4 @@
-"""A line as an operation sees it: its row, with what others say of it."""
+"""A queue as operations see it: its row, with settings that live elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.stores.memory.tables import IN_FORCE, Tables
 
 
 def seen(tables: Tables, queue: Queue, now_ms: int) -> Queue:
-    """The row, with what its namespace says of fairness and the limits that hold for it now."""
+    """The queue with the fairness default of its namespace and the limits in force for it now."""
     namespace = tables.namespaces.get(queue.namespace)
     fair = queue.fair_by_default if namespace is None else namespace.fair
     limits = tables.admission[IN_FORCE].of(queue.namespace, queue.name, queue.kind, queue.policy, now_ms)

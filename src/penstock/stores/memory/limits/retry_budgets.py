@@ -1,4 +1,4 @@
-"""Retry budgets: the next free place of each line that has one."""
+"""Retry budgets: the next free slot of each queue that has one."""
 
 from __future__ import annotations
 

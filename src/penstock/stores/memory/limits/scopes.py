@@ -1,4 +1,4 @@
-"""Scopes of admission: which limits are in force, and what each scope counts."""
+"""Admission scopes: the limits in force, and the leases and costs that each scope counts."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class MemoryScopes:
         )
 
     def stamp(self, stamp: str, queue_ids: Sequence[QueueId]) -> None:
-        """Every line goes by the one admission there is, so nothing needs to be said to any of them."""
+        """All queues use the one admission there is, so no queue needs a stamp."""
         self._changes.record(lambda: self._change(version=self._tables.admission[IN_FORCE].version + 1))
 
     def _make(self, name: str) -> None:
@@ -177,6 +177,6 @@ class MemoryScopes:
         self._changes.put(self._tables.scope_names, name, scope_id)
 
     def _change(self, **values: Any) -> None:
-        """A new admission, for a known one remembers what it has worked out."""
+        """A new object, because an admission caches what it has computed."""
         admission = self._tables.admission[IN_FORCE]
         self._changes.put(self._tables.admission, IN_FORCE, replace(admission, **values))

@@ -1,4 +1,4 @@
-"""Runs that are closed for long, and what remains of those that went."""
+"""Retention: expired runs, and the rows that deleted runs have left."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class MemoryRetention:
         self._changes.record(write, Phase.FORGET)
 
     def _drop_streams(self, run_id: RunId) -> None:
-        """What the run wrote."""
+        """Drop the streams that the run wrote."""
         for name in [*self._tables.streams.of(run_id)]:
             self._drop_group(self._tables.stream_items, (run_id, name))
             self._drop_group(self._tables.stream_keys, (run_id, name))
@@ -110,7 +110,7 @@ class MemoryRetention:
 
 
 def _first(most: int, keys: Iterable[K], table: dict[K, V]) -> list[K]:
-    """The first keys that are there."""
+    """The first keys that are in the table."""
     found: list[K] = []
     for key in keys:
         if len(found) == most:

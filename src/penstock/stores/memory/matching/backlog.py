@@ -1,4 +1,4 @@
-"""What waits in a line, counted by level, by lane and by age."""
+"""The backlog of a queue by level, lane and age."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.stores.memory.tasks import lanes
 
 
 def backlog(tables: Tables, queue_id: QueueId, now_ms: int, top: int) -> Backlog:
-    """Each busy level, and the `top` lanes with the most tasks."""
+    """All busy levels, and the `top` lanes with the most tasks."""
     minute = now_ms // MINUTE_MS
     parts = [_lane(tables, lane_id, lane, minute) for lane_id, lane in lanes.busy(tables, queue_id)]
     levels = _by_level(parts)
@@ -27,7 +27,7 @@ def backlog(tables: Tables, queue_id: QueueId, now_ms: int, top: int) -> Backlog
 
 
 def starving(tables: Tables, queue_id: QueueId, since_ms: int, most: int) -> Sequence[Starving]:
-    """The levels where some of the `most` who came first have waited since a moment."""
+    """The levels where some of the first `most` tasks have waited since before `since_ms`."""
     found = []
     for level, tasks in sorted(_ready(tables, queue_id).items()):
         first = heapq.nsmallest(most, tasks, key=lambda task: task.seq)
@@ -38,13 +38,13 @@ def starving(tables: Tables, queue_id: QueueId, since_ms: int, most: int) -> Seq
 
 
 def heads(tables: Tables, queue_id: QueueId) -> dict[int, Task]:
-    """Who came first, of each busy level."""
+    """The oldest ready task of each busy level."""
     ready = _ready(tables, queue_id)
     return {level: min(tasks, key=lambda task: task.seq) for level, tasks in ready.items()}
 
 
 def route_heads(tables: Tables, queue_id: QueueId) -> list[Task]:
-    """One ready task of each type and build, in order of both."""
+    """One ready task per type and build, ordered by both."""
     found: dict[tuple[str, str], Task] = {}
     for task in sorted(_all_ready(tables, queue_id), key=lambda task: (task.level, task.key, task.seq)):
         found.setdefault((task.type, task.compatibility or ""), task)
@@ -52,7 +52,7 @@ def route_heads(tables: Tables, queue_id: QueueId) -> list[Task]:
 
 
 def count_route(tables: Tables, queue_id: QueueId, type_: str, build_id: str | None) -> int:
-    """How many ready tasks have a type and need a build."""
+    """The number of ready tasks of a type that need a build."""
     route = (type_, build_id)
     return sum((task.type, task.compatibility) == route for task in _all_ready(tables, queue_id))
 
@@ -62,7 +62,7 @@ def _all_ready(tables: Tables, queue_id: QueueId) -> list[Task]:
 
 
 def waiting(tables: Tables, lane_id: LaneId) -> Iterator[Task]:
-    """The ready tasks of a lane, in no order."""
+    """The ready tasks of a lane, unordered."""
     return (tables.tasks[task_id] for task_id in tables.tasks_ready.of(lane_id).values())
 
 

@@ -1,4 +1,4 @@
-"""Task queues: their lanes in fair order and in order of arrival, their clocks and their meters."""
+"""Task queues: lanes in fair order and in order of arrival, virtual clocks and meters."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ class MemoryQueues:
         return keyed and lane is not None and not lane.count and lane.tag <= virtual
 
     async def any_meter_before(self, minute: int) -> bool:
-        return any(row_cache < minute for _, row_cache in self._tables.meters)
+        return any(counted < minute for _, counted in self._tables.meters)
 
     def forget_meters(self, before_minute: int) -> None:
         def write() -> None:
@@ -284,5 +284,5 @@ def _is_open(lane: Lane, now_ms: int) -> bool:
 
 
 def _may_go(lane: Lane, now_ms: int) -> bool:
-    """Whether the lane is neither held nor waits for tokens still."""
+    """Whether the lane is neither blocked nor throttled at this time."""
     return lane.state < LaneState.THROTTLED or (lane.state == LaneState.THROTTLED and _is_open(lane, now_ms))

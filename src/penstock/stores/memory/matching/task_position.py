@@ -1,4 +1,4 @@
-"""Where a task stands: what goes before it, and what went of late."""
+"""The position of a task: what is ahead of it, and what was dispatched recently."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.stores.memory.tasks import lanes
 
 
 def lane(tables: Tables, lane_id: LaneId, minute: int) -> LaneBacklog | None:
-    """A busy lane with what it gave in this minute and in the one before."""
+    """A busy lane with its dispatches in this minute and in the one before."""
     found = tables.lanes.get(lane_id)
     if found is None or not found.count:
         return None
@@ -21,7 +21,7 @@ def lane(tables: Tables, lane_id: LaneId, minute: int) -> LaneBacklog | None:
 
 
 def lanes_before(tables: Tables, queue_id: QueueId, level: int, point: tuple[int, int]) -> list[Lane]:
-    """The ready lanes of a level whose rank and tag are not beyond a point, least first."""
+    """The ready lanes of a level up to a rank and tag, in fair order."""
     found = [
         each
         for _, each in lanes.busy(tables, queue_id)
@@ -31,20 +31,20 @@ def lanes_before(tables: Tables, queue_id: QueueId, level: int, point: tuple[int
 
 
 def new_lanes(tables: Tables, queue_id: QueueId, level: int) -> list[Lane]:
-    """The lanes of a level that are to be placed, by key."""
+    """The new lanes of a level, which have no tag yet, by key."""
     busy = [each for _, each in lanes.busy(tables, queue_id) if each.level == level]
     return sorted((each for each in busy if each.state == LaneState.NEW), key=lambda each: each.key)
 
 
 def count_before(tables: Tables, queue_id: QueueId, level: int, key: str | None, seq: int) -> int:
-    """How many ready tasks of a lane, or of all lanes of a level, came before one."""
+    """The number of ready tasks of a lane, or of a level, that were enqueued before a task."""
     slots = [lane_id for lane_id, each in lanes.busy(tables, queue_id) if each.level == level]
     mine = [lane_id for lane_id in slots if key is None or lane_id[2] == key]
     return sum(waiting < seq for lane_id in mine for waiting in tables.tasks_ready.of(lane_id))
 
 
 def head(tables: Tables, queue_id: QueueId, level: int, key: str | None) -> Task | None:
-    """The ready task of a lane, or of a level, that came first."""
+    """The oldest ready task of a lane or a level."""
     mine = [
         slot for slot, each in lanes.busy(tables, queue_id) if each.level == level and key in (None, slot[2])
     ]
@@ -53,7 +53,7 @@ def head(tables: Tables, queue_id: QueueId, level: int, key: str | None) -> Task
 
 
 def sight(tables: Tables, queue_id: QueueId, level: int, now_ms: int) -> LevelCounts:
-    """What may go at a level, and what went there of late, idle lanes included."""
+    """What may be dispatched at a level, and what was dispatched recently, idle lanes included."""
     rows = {slot: each for slot, each in tables.lanes.items() if slot[:2] == (queue_id, level)}
     may_go = [each for each in rows.values() if each.count and _may_go(each, now_ms)]
     meters = [tables.lane_meters.get(slot, LaneMeter()).at(now_ms // MINUTE_MS) for slot in rows]
@@ -67,6 +67,6 @@ def sight(tables: Tables, queue_id: QueueId, level: int, now_ms: int) -> LevelCo
 
 
 def _may_go(lane: Lane, now_ms: int) -> bool:
-    """Whether the lane is neither held nor waits for tokens still."""
+    """Whether the lane is neither blocked nor throttled at this time."""
     due = lane.open_at_ms is not None and lane.open_at_ms <= now_ms
     return lane.state < LaneState.THROTTLED or (lane.state == LaneState.THROTTLED and due)

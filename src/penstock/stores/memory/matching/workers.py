@@ -50,7 +50,7 @@ class MemoryWorkers:
             known = self._tables.workers.get(name)
             if known is None:
                 return
-            heard = replace(
+            touched = replace(
                 known,
                 status=worker.status,
                 workflow_slots=worker.workflow_slots,
@@ -63,7 +63,7 @@ class MemoryWorkers:
                 heartbeat_at_ms=max(known.heartbeat_at_ms, worker.heartbeat_at_ms),
                 updated_at_ms=worker.heartbeat_at_ms,
             )
-            self._changes.put(self._tables.workers, name, heard)
+            self._changes.put(self._tables.workers, name, touched)
 
         self._changes.record(write)
 

@@ -1,4 +1,4 @@
-"""Messages that workflows are sent, by stream in their order."""
+"""Messages sent to workflows, by stream and position."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class MemoryMessages:
         def write() -> None:
             name = _name(stream)
             before = self._tables.message_streams.get(name)
-            assert stream.delivered_position <= stream.last_position, "nobody is told what was not sent"
-            assert stream.through_position <= stream.delivered_position, "nobody reads what it was not told"
+            assert stream.delivered_position <= stream.last_position, "only sent messages are delivered"
+            assert stream.through_position <= stream.delivered_position, "only delivered messages are read"
             assert before is None or before.last_position <= stream.last_position, "positions only grow"
             assert before is None or before.through_position <= stream.through_position, "cursors only grow"
             self._changes.put(self._tables.message_streams, name, stream)

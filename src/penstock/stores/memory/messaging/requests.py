@@ -1,4 +1,4 @@
-"""Requests that were accepted under their callers' ids."""
+"""Accepted requests by the caller's request id, for deduplication."""
 
 from __future__ import annotations
 

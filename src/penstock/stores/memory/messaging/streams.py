@@ -1,4 +1,4 @@
-"""Streams that runs write, and their items by offset."""
+"""Streams written by runs, and their items by offset."""
 
 from __future__ import annotations
 

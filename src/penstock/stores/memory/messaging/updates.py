@@ -1,4 +1,4 @@
-"""Updates, by run in the order in which they were accepted."""
+"""Updates by run, in the order of acceptance."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class MemoryUpdates:
         def write() -> None:
             before = self._tables.updates[update.update_id]
             assert _immutable_columns(update) == _immutable_columns(before), (
-                "what was asked for does not change"
+                "the request of an update is immutable"
             )
             assert before.status is UpdateStatus.ACCEPTED, "late-answers-change-nothing"
             if update.run_id != before.run_id:
@@ -53,13 +53,13 @@ class MemoryUpdates:
         self._changes.save("update", update.update_id, write)
 
     def _join(self, update: Update) -> None:
-        """Put an update in the line of its run."""
+        """Index an update by its run."""
         accepted = self._tables.updates_of.of(update.run_id)
         assert update.number not in accepted, f"{update.run_id} has an update {update.number}"
         self._changes.add(self._tables.updates_of, update.run_id, update.number, update.update_id)
 
     def _put(self, update: Update) -> None:
         accepted = update.status is UpdateStatus.ACCEPTED
-        assert accepted == (update.closed_at_ms is None), "a closed update has its moment"
+        assert accepted == (update.closed_at_ms is None), "a closed update has a closing time"
         assert not accepted or update.outcome is None, "an outcome closes an update"
         self._changes.put(self._tables.updates, update.update_id, update)

@@ -1,4 +1,4 @@
-"""The journal: what was granted and what ended, line by line."""
+"""The journal: grants and ends of leases, line by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nonces that were used, until they are forgotten."""
+"""Used nonces, until they expire."""
 
 from __future__ import annotations
 

@@ -6,23 +6,14 @@ import heapq
 from collections.abc import Sequence
 
 from penstock.core.model import Activity, ActivityId, RunId
+from penstock.stores import mutable_columns
 from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.immutable_columns import immutable_columns
 from penstock.stores.memory.tables import Tables
 
 _immutable_columns = immutable_columns(
     Activity,
-    changing=(
-        "status",
-        "attempt",
-        "started_at_ms",
-        "heartbeat_at_ms",
-        "heartbeat_details",
-        "deadline_at_ms",
-        "closed_at_ms",
-        "worker_deaths",
-        "quarantined",
-    ),
+    changing=mutable_columns.ACTIVITIES,
 )
 
 
@@ -57,7 +48,7 @@ class MemoryActivities:
         def write() -> None:
             before = self._tables.activities[activity.activity_id]
             assert _immutable_columns(activity) == _immutable_columns(before), (
-                "what was scheduled does not change"
+                "what was scheduled is immutable"
             )
             self._put(activity)
 
@@ -65,7 +56,9 @@ class MemoryActivities:
 
     def _put(self, activity: Activity) -> None:
         tables, changes = self._tables, self._changes
-        assert activity.status.is_open == (activity.closed_at_ms is None), "a closed activity has its moment"
+        assert activity.status.is_open == (activity.closed_at_ms is None), (
+            "a closed activity has a closing time"
+        )
         assert activity.status.is_open or activity.deadline_at_ms is None, "a closed activity has no deadline"
         changes.put(tables.activities, activity.activity_id, activity)
         if activity.status.is_open:

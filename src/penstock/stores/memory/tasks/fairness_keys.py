@@ -1,6 +1,6 @@
-"""How a key's row changes when its tasks are dispatched and end; every store follows these rules.
+"""Changes of a fairness key's row when its tasks are dispatched and end; the SQL statements follow these rules.
 
-A key has a row once somebody asks something for it, or once what it has paid or runs matters.
+A key has a row once it has settings, a rate debt or counted leases.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from penstock.stores.memory.tables import KeyRow, Tables
 
 
 def row(tables: Tables, queue_id: QueueId, key: str) -> KeyRow:
-    """The key's row, or what it would say if there were one."""
+    """The row of a key, or its defaults if it has none."""
     return tables.keys.of(queue_id).get(key) or KeyRow(KeySettings(key))
 
 
 def save(tables: Tables, changes: Changes, queue_id: QueueId, settings: KeySettings) -> None:
-    """Keep what the operator asked; a key for which nothing is asked any more has no settings."""
-    row_cache = replace(settings, at_ms=None) if settings.is_empty else settings
-    _put(tables, changes, queue_id, replace(row(tables, queue_id, settings.key), settings=row_cache))
+    """Save the settings of a key; empty settings lose their timestamp."""
+    saved = replace(settings, at_ms=None) if settings.is_empty else settings
+    _put(tables, changes, queue_id, replace(row(tables, queue_id, settings.key), settings=saved))
 
 
 def uncount(tables: Tables, changes: Changes, queue_id: QueueId, key: str) -> None:
@@ -34,14 +34,14 @@ def uncount(tables: Tables, changes: Changes, queue_id: QueueId, key: str) -> No
 def spend(
     tables: Tables, changes: Changes, queue_id: QueueId, key: str, paid_until_ns: int | None, leased: int
 ) -> None:
-    """The key was given something: what it has paid, None for nothing new, and how many leases are counted."""
+    """Record a dispatch: the new rate debt, None if unchanged, and the number of counted leases."""
     found = row(tables, queue_id, key)
     paid = paid_until_ns or found.paid_until_ns
     _put(tables, changes, queue_id, replace(found, paid_until_ns=paid, running=found.running + leased))
 
 
 def recount(tables: Tables, changes: Changes, queue_id: QueueId, running: dict[str, int]) -> None:
-    """Set what every key of a line runs."""
+    """Set the lease counts of all keys of a queue."""
     for key in [*tables.keys.of(queue_id), *running]:
         found = row(tables, queue_id, key)
         if found.running != running.get(key, 0):
@@ -49,7 +49,7 @@ def recount(tables: Tables, changes: Changes, queue_id: QueueId, running: dict[s
 
 
 def tells_nothing(found: KeyRow, now_ns: int) -> bool:
-    """Nothing is asked for it, it runs nothing and owes nothing."""
+    """Whether the key has no settings, no leases and no rate debt."""
     return found.settings.at_ms is None and not found.running and found.paid_until_ns <= now_ns
 
 

@@ -1,7 +1,7 @@
-"""How a lane's row changes when tasks come, go and are dispatched; every store follows these rules.
+"""Changes of a lane's row when tasks are enqueued, leave and are dispatched; the SQL statements follow these rules.
 
-A lane is marked for placing when it becomes busy or its weight changes; its tag is computed by the next
-claim, under the queue's lock. So putting a task in line never needs that lock.
+A lane becomes NEW when it becomes busy or its weight changes; the next claim computes its tag, under the queue's lock.
+So enqueueing a task never needs that lock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.stores.memory.tasks import fairness_keys
 
 
 def enter(tables: Tables, changes: Changes, lane_id: LaneId, wanted_milli: int | None) -> None:
-    """One more task is ready; `wanted_milli` is the weight it carries, None when it has no opinion."""
+    """Add a ready task; `wanted_milli` is the weight that it asks for, None to leave the weight as it is."""
     lane = tables.lanes.get(lane_id)
     clock = tables.clocks.of(lane_id[0]).get(lane_id[1])
     base = 0 if clock is None else clock.virtual
@@ -36,13 +36,13 @@ def enter(tables: Tables, changes: Changes, lane_id: LaneId, wanted_milli: int |
 
 
 def leave(tables: Tables, changes: Changes, lane_id: LaneId) -> None:
-    """A ready task left without being dispatched."""
+    """Remove a ready task that was not dispatched."""
     lane = tables.lanes[lane_id]
     put(tables, changes, lane_id, replace(lane, count=lane.count - 1))
 
 
 def settle(tables: Tables, changes: Changes, queue_id: QueueId, lane: Lane, taken: int, minute: int) -> None:
-    """Bill the lane for the tasks taken; what came since it was read may call for another look."""
+    """Charge the lane for dispatched tasks; it is NEW or DIRTY if its row has changed since it was read."""
     lane_id = (queue_id, lane.level, lane.key)
     row = tables.lanes[lane_id]
     after = replace(
@@ -58,7 +58,7 @@ def settle(tables: Tables, changes: Changes, queue_id: QueueId, lane: Lane, take
 
 
 def refund(tables: Tables, changes: Changes, lane_id: LaneId, stride: int, minute: int) -> None:
-    """A task of the lane was granted in a minute and never delivered."""
+    """Give back the charge for a task that was granted in a minute and never delivered."""
     lane = tables.lanes.get(lane_id)
     if lane is None:
         return
@@ -72,42 +72,42 @@ def refund(tables: Tables, changes: Changes, lane_id: LaneId, stride: int, minut
 
 
 def _outdated(lane: Lane, running: int) -> bool:
-    """Whether the lane was held or ranked by more or less than its key runs now."""
+    """Whether the lane was blocked or ranked by another number of leases than its key has now."""
     if lane.held_at is not None and running < lane.held_at:
         return True
     return lane.rank > 0 and lane.rank != rank(running, lane.weight_milli)
 
 
 def release(tables: Tables, changes: Changes, queue_id: QueueId, key: str) -> None:
-    """A counted lease of the key has ended: what it held, and what was ranked by it, is looked at again."""
+    """A counted lease of the key has ended: lanes that it blocked or ranked are DIRTY."""
     for lane_id, lane in _busy_of(tables, queue_id, key):
         if lane.state == LaneState.BLOCKED or (lane.state == LaneState.READY and lane.rank > 0):
             put(tables, changes, lane_id, replace(lane, state=LaneState.DIRTY))
 
 
 def rerank_others(tables: Tables, changes: Changes, queue_id: QueueId, level: int, key: str) -> None:
-    """The key was given something at one level, so its rank at the others has changed."""
+    """The key was dispatched at one level, so its rank at the others has changed."""
     for lane_id, lane in _busy_of(tables, queue_id, key):
         if lane.level != level and lane.state == LaneState.READY:
             put(tables, changes, lane_id, replace(lane, state=LaneState.DIRTY))
 
 
 def touch(tables: Tables, changes: Changes, queue_id: QueueId, key: str, lane_state: LaneState) -> None:
-    """What an operator asks of a key has changed."""
+    """The settings of a key have changed."""
     for lane_id, lane in _busy_of(tables, queue_id, key):
         if lane.state != LaneState.NEW:
             put(tables, changes, lane_id, replace(lane, state=lane_state))
 
 
 def stir(tables: Tables, changes: Changes, queue_id: QueueId, lane_state: LaneState) -> None:
-    """The queue's limits have changed: whoever stands aside is looked at again, or may go."""
+    """The limits of the queue have changed: set the state of lanes that are dirty, throttled or blocked."""
     for lane_id, lane in busy(tables, queue_id):
         if lane.state in (LaneState.DIRTY, LaneState.THROTTLED, LaneState.BLOCKED):
             put(tables, changes, lane_id, replace(lane, state=lane_state))
 
 
 def busy(tables: Tables, queue_id: QueueId) -> list[tuple[LaneId, Lane]]:
-    """The lanes of a queue that hold a task, in no order."""
+    """The lanes of a queue that have ready tasks, unordered."""
     return [(lane_id, tables.lanes[lane_id]) for lane_id in tables.lanes_busy.of(queue_id)]
 
 
@@ -119,7 +119,7 @@ def _busy_of(tables: Tables, queue_id: QueueId, key: str) -> Iterator[tuple[Lane
 
 
 def put(tables: Tables, changes: Changes, lane_id: LaneId, lane: Lane) -> None:
-    """Write the row and whatever finds it."""
+    """Write the row and its index entry."""
     assert lane.count >= 0, f"lane {lane_id} gave more than it had"
     changes.put(tables.lanes, lane_id, lane)
     is_busy = lane_id in tables.lanes_busy.of(lane_id[0])

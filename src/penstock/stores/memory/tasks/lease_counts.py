@@ -1,4 +1,4 @@
-"""How a scope counts leases: what was granted and what ended; every store follows these rules."""
+"""Counting of leases by scopes, granted and ended; the SQL statements follow these rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.stores.memory.tables import Tables
 
 
 def leases(tables: Tables, queue_id: QueueId) -> Iterator[Task]:
-    """The leases of a line, in no order."""
+    """The leases of a queue, unordered."""
     return (tables.tasks[task_id] for task_id in tables.tasks_leased.of(queue_id))
 
 
@@ -24,7 +24,7 @@ def counts(task: Task, scope_id: int) -> bool:
 
 
 def settle(tables: Tables, changes: Changes, state: ScopeState) -> None:
-    """Record what was granted; what ended is counted elsewhere, and may have grown since the scope was read."""
+    """Save the state of a scope, except its ended leases: they are counted separately and may have grown since."""
     ended = tables.scopes[state.scope_id].ended
     changes.put(tables.scopes, state.scope_id, replace(state, ended=ended))
     if state.costs:
@@ -33,7 +33,7 @@ def settle(tables: Tables, changes: Changes, state: ScopeState) -> None:
 
 
 def end(tables: Tables, changes: Changes, scope_id: int) -> None:
-    """A lease that the scope counts has ended."""
+    """Count the end of a lease that the scope counts."""
     state = tables.scopes[scope_id]
     changes.put(tables.scopes, scope_id, replace(state, ended=state.ended + 1))
     changes.check_invariant(partial(_check_invariant, tables, scope_id))

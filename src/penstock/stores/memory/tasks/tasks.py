@@ -1,4 +1,4 @@
-"""Tasks: each is in exactly one state, and its indexes and its lane say the same."""
+"""Tasks: each is in exactly one state, and its indexes and the count of its lane agree."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from functools import partial
 from msgspec.structs import replace
 
 from penstock.core.model import QueueId, RunId, Task, TaskId, TaskKind, TaskPriority, TaskState
-from penstock.core.operations import journal_lines as lines
+from penstock.core.operations import journal_lines
 from penstock.core.scheduling.dispatch import WorkerFilter
 from penstock.core.scheduling.slots import SlotUsage
 from penstock.core.timestamps import MINUTE_MS
 from penstock.ports.wakeups import Topic, queue_topic, scope_topic
+from penstock.stores import mutable_columns
 from penstock.stores.memory.changes import Changes, Index, Phase
 from penstock.stores.memory.immutable_columns import immutable_columns
 from penstock.stores.memory.operations.journal import MemoryJournal
@@ -23,32 +24,7 @@ from penstock.stores.memory.tasks.worker_filters import fits
 
 _immutable_columns = immutable_columns(
     Task,
-    changing=(
-        "state",
-        "available_at_ms",
-        "attempt",
-        "lease_owner",
-        "lease_token",
-        "lease_expires_at_ms",
-        "leased_at_ms",
-        "poll_request_id",
-        "done_token",
-        "done_digest",
-        "done_outcome",
-        "last_error",
-        "counted",
-        "scopes",
-        "claimed",
-        "granted_at_ms",
-        "retry_due_at_ms",
-        "sticky_worker_id",
-        "sticky_until_ms",
-        "ended_lease",
-        "ended_how",
-        "ended_cost",
-        "ended_refunded",
-        "seq",
-    ),
+    changing=(*mutable_columns.TASKS, "ended_lease", "ended_how", "ended_cost", "ended_refunded", "seq"),
 )
 
 
@@ -66,7 +42,7 @@ class MemoryTasks:
         self._now_ms = now_ms
         self._wake = wake
         self._journal = journal
-        """Where ends of leases are told, if anywhere."""
+        """Where ends of leases are recorded; None if the store keeps no journal."""
 
     async def get(self, task_id: TaskId) -> Task | None:
         return self._tables.tasks.get(task_id)
@@ -186,9 +162,9 @@ class MemoryTasks:
         self._changes.save("task", task.task_id, write)
 
     def _uncount(self, task: Task) -> None:
-        """Tell whoever counts the lease that it has ended."""
+        """Lower the counts of the key and the scopes that counted the lease."""
         if self._journal is not None:
-            self._journal.append(lines.ended(task, self._now_ms))
+            self._journal.append(journal_lines.ended(task, self._now_ms))
         if task.counted == 1:
             uncount = partial(fairness_keys.uncount, self._tables, self._changes, task.queue_id, task.key)
             release = partial(lanes.release, self._tables, self._changes, task.queue_id, task.key)
@@ -202,7 +178,7 @@ class MemoryTasks:
 
     def _replace(self, before: Task, task: Task) -> None:
         assert _immutable_columns(task) == _immutable_columns(before), (
-            "a task keeps its place and its purpose"
+            "only the mutable columns of a task may change"
         )
         self._forget(before)
         self._put(
@@ -217,7 +193,7 @@ class MemoryTasks:
         )
 
     def _put(self, task: Task) -> None:
-        """Write the row and whatever finds it."""
+        """Write the row and its index entries."""
         tables, changes = self._tables, self._changes
         leased = task.state is TaskState.LEASED
         assert leased == (task.lease_token is not None), "one-live-lease"
@@ -236,7 +212,7 @@ class MemoryTasks:
             changes.add(tables.tasks_leased, task.queue_id, task.task_id, task.lease_expires_at_ms)
 
     def _forget(self, task: Task) -> None:
-        """Take a row out of the indexes that find it in its present state."""
+        """Remove the index entries of a row in its present state."""
         tables, changes = self._tables, self._changes
         if task.is_live:
             changes.remove(tables.tasks_live, task.run_id, task.task_id)

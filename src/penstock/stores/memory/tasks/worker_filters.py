@@ -1,4 +1,4 @@
-"""Whether a worker can take a task."""
+"""Matching of tasks and workers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from penstock.core.scheduling.dispatch import WorkerFilter
 
 
 def fits(task: Task, worker_filter: WorkerFilter, now_ms: int) -> bool:
-    """Its type is among the worker's (none named: all), it asks for no build or for the worker's, and it does not
-    wait for somebody else."""
+    """Whether a worker can take a task: type and build match, and the task is not sticky to another worker."""
     if task.is_sticky(now_ms) and task.sticky_worker_id not in worker_filter.sticky_workers:
         return False
     knows_type = not worker_filter.types or task.type in worker_filter.types

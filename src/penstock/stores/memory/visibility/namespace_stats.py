@@ -1,4 +1,4 @@
-"""What an operator counts and looks for in a namespace."""
+"""Statistics of a namespace, and runs and tasks that need attention."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class MemoryNamespaceStats:
         return [activity_id for _, activity_id in sorted(found)[:limit]]
 
     def _open(self, namespace: str) -> list[Run]:
-        """Workflows, the longest open first."""
+        """Open workflow runs, oldest first."""
         found = [
             run
             for run in self._tables.runs.values()

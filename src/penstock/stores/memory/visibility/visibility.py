@@ -1,4 +1,4 @@
-"""Finding runs: each is held against the filter as it is."""
+"""Search for runs: a scan with a filter."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class MemoryVisibility:
         return ()
 
     def index(self, run_id: RunId, run: Run | None) -> None:
-        """Runs are held against filters as they are: there is nothing to write down."""
+        """Nothing to do: runs are scanned, not indexed."""
 
 
 def _age(run: Run) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Children, by the run that started them."""
+"""Child runs by parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories: `history-only-grows`, one event after the other without a gap."""
+"""Histories: append-only and without gaps (`history-only-grows`)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class MemoryHistories:
 
 
 def _that_fit(events: Iterable[RecordedEvent]) -> list[RecordedEvent]:
-    """The first events, up to the one that makes the page large enough."""
+    """The first events, up to the one that reaches the size of a page."""
     page: list[RecordedEvent] = []
     size = 0
     for event in events:

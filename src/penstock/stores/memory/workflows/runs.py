@@ -1,4 +1,4 @@
-"""Runs, and the workflow ids that name them."""
+"""Runs, and instances: the workflow ids that name their current run."""
 
 from __future__ import annotations
 
@@ -9,38 +9,14 @@ from msgspec.structs import replace
 
 from penstock.core.model import Instance, Run, RunId
 from penstock.ports.store import PageStart, RunFilter
+from penstock.stores import mutable_columns
 from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.immutable_columns import immutable_columns
 from penstock.stores.memory.tables import Tables
 
 _immutable_columns = immutable_columns(
     Run,
-    changing=(
-        "status",
-        "closed_reason",
-        "output",
-        "closed_at_ms",
-        "last_progress_at_ms",
-        "deadline_at_ms",
-        "last_sequence",
-        "last_step",
-        "last_task",
-        "open_activities",
-        "open_timers",
-        "buffered",
-        "task_failures",
-        "task_error",
-        "open_children",
-        "open_updates",
-        "unseen_signals",
-        "last_request",
-        "owed",
-        "waits",
-        "blocked",
-        "archived_at_ms",
-        "memo",
-        "search_attributes",
-    ),
+    changing=(*mutable_columns.RUNS, "memo", "search_attributes"),
 )
 
 
@@ -52,9 +28,9 @@ class MemoryRuns:
     async def reserve(self, instance: Instance) -> Instance:
         self._changes.allow()
         name = (instance.namespace, instance.workflow_id)
-        standing = self._tables.instances.get(name)
-        if standing is not None:
-            return standing
+        reserved = self._tables.instances.get(name)
+        if reserved is not None:
+            return reserved
         self._changes.put(self._tables.instances, name, instance)
         return instance
 
@@ -161,7 +137,7 @@ class MemoryRuns:
 
 
 def _counts(run: Run) -> tuple[int, ...]:
-    """What the databases check, too."""
+    """The checks that the databases make as constraints."""
     return (
         run.open_activities,
         run.open_timers,

@@ -1,4 +1,4 @@
-"""Timers, open ones by run and by the moment they fire."""
+"""Timers; open ones by run and firing time."""
 
 from __future__ import annotations
 

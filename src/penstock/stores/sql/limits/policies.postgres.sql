@@ -1,6 +1,6 @@
 -- name: uncount_key
 -- takes: queue_id bigint, key text
--- The rows are locked in one order first, as claims do.
+-- Locks the rows in key order first, as claims do.
 UPDATE keys SET running = keys.running - q.ended
   FROM (SELECT t.queue_id, t.key, q.ended
           FROM (SELECT q.queue_id, q.key, count(*) AS ended FROM {rows} GROUP BY q.queue_id, q.key) q

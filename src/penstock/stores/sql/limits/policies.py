@@ -1,4 +1,4 @@
-"""What operators and workers asked of a line, in SQL: its settings, its keys, and the log of changes."""
+"""Policies of task queues and fairness keys in SQL, and the log of their changes."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ class SqlPolicies:
         self._session.record("rerank_other_lanes", queue_id, key, level)
 
     def reset_lanes(self, queue_id: QueueId, lane_state: LaneState) -> None:
-        for standing in ("stale", "waiting", "held"):
-            self._session.record(f"reset_{standing}_lanes", queue_id, int(lane_state))
+        for state in ("dirty", "throttled", "blocked"):
+            self._session.record(f"reset_{state}_lanes", queue_id, int(lane_state))
 
     def drop_key(self, queue_id: QueueId, key: str) -> None:
         self._session.record("drop_key", queue_id, key, self._session.now_ms * NANO_PER_MS)
@@ -127,7 +127,7 @@ class SqlPolicies:
 
 @lru_cache(maxsize=4_096)
 def policy_of(text: str | None) -> Policy:
-    """A policy as it was written; one that is asked for again and again is read once."""
+    """Decodes a policy; cached, because few are in use."""
     return NO_POLICY if text is None else msgspec.json.decode(text, type=Policy)
 
 

@@ -1,48 +1,48 @@
 -- columns: key_state
---   key, weight_milli, rate_micro, running_limit, paused, paid_until_ns, running
+--   key, weight_milli, rate_micro, lease_cap, paused, paid_until_ns, running
 
 -- columns: key_settings
---   key, weight_milli, rate_micro, running_limit, paused, author, at_ms, reason
+--   key, weight_milli, rate_micro, lease_cap, paused, author, at_ms, reason
 
 -- columns: policy_change
 --   version, at_ms, author, setting, key, before, after, reason
 
 -- name: key_states
--- alone
+-- unmerged
 -- takes: queue_id bigint, keys text
 SELECT 1, {key_state} FROM {each :keys} CROSS JOIN keys t
  WHERE t.queue_id = :queue_id AND t.key = each_.value;
 
 -- name: key_settings_of
--- alone
+-- unmerged
 -- takes: queue_id bigint, keys text
 SELECT 1, {key_settings} FROM {each :keys} CROSS JOIN keys t
  WHERE t.queue_id = :queue_id AND t.key = each_.value AND t.at_ms IS NOT NULL;
 
 -- name: keys_with_settings
--- alone
+-- unmerged
 -- takes: queue_id bigint, most bigint
 SELECT 1, {key_settings}
   FROM keys t {index keys_with_settings} WHERE t.queue_id = :queue_id AND t.at_ms IS NOT NULL ORDER BY t.key LIMIT :most;
 
 -- name: count_keys_with_settings
--- alone
+-- unmerged
 -- takes: queue_id bigint
 SELECT 1, count(*) FROM keys t {index keys_with_settings} WHERE t.queue_id = :queue_id AND t.at_ms IS NOT NULL;
 
 -- name: mark_leases_counted
--- alone
+-- unmerged
 -- takes: queue_id bigint
--- Holds every lease of the queue still until the commit, so that they can be counted.
+-- Locks every lease of the queue until the commit, so that they can be counted.
 UPDATE tasks SET counted = 1 WHERE queue_id = :queue_id AND state = 'leased';
 
 -- name: uncount_all_keys
--- alone
+-- unmerged
 -- takes: queue_id bigint
 UPDATE keys SET running = 0 WHERE queue_id = :queue_id AND running <> 0;
 
 -- name: count_leases_by_key
--- alone
+-- unmerged
 -- takes: queue_id bigint
 INSERT INTO keys (queue_id, key, running)
 SELECT t.queue_id, t.key, count(*) FROM tasks t
@@ -50,13 +50,13 @@ SELECT t.queue_id, t.key, count(*) FROM tasks t
 ON CONFLICT (queue_id, key) DO UPDATE SET running = excluded.running;
 
 -- name: policy_changes
--- alone
+-- unmerged
 -- takes: queue_id bigint, most bigint
 SELECT 1, {policy_change} FROM policy_changes t
  WHERE t.queue_id = :queue_id ORDER BY t.version DESC, t.number LIMIT :most;
 
 -- name: idle_keys
--- alone
+-- unmerged
 -- takes: now_ns bigint, most bigint
 SELECT 1, t.queue_id, t.key FROM keys t
  WHERE t.running = 0 AND t.at_ms IS NULL AND t.paid_until_ns <= :now_ns LIMIT :most;
@@ -77,11 +77,11 @@ UPDATE queues SET paid_until_ns = q.paid_until_ns, aging_turn = q.aging_turn, di
   FROM {rows} WHERE queues.queue_id = q.queue_id;
 
 -- name: save_key
--- takes: queue_id bigint, key text, weight_milli bigint, rate_micro bigint, running_limit bigint, paused bigint, author text, at_ms bigint, reason text
+-- takes: queue_id bigint, key text, weight_milli bigint, rate_micro bigint, lease_cap bigint, paused bigint, author text, at_ms bigint, reason text
 INSERT INTO keys ({columns}) SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.queue_id, q.key
 ON CONFLICT (queue_id, key) DO UPDATE
    SET weight_milli = excluded.weight_milli, rate_micro = excluded.rate_micro,
-       running_limit = excluded.running_limit, paused = excluded.paused, author = excluded.author,
+       lease_cap = excluded.lease_cap, paused = excluded.paused, author = excluded.author,
        at_ms = excluded.at_ms, reason = excluded.reason;
 
 -- name: log_policy_change
@@ -95,14 +95,14 @@ DELETE FROM policy_changes WHERE queue_id IN (SELECT q.queue_id FROM {rows})
 
 -- name: uncount_key
 -- takes: queue_id bigint, key text
--- A lease has ended. Key before lane: whoever holds the key's row knows what runs until its commit.
+-- A lease has ended. Key before lane: the holder of the key's row lock knows its lease count until the commit.
 UPDATE keys SET running = keys.running - q.ended
   FROM (SELECT q.queue_id, q.key, count(*) AS ended FROM {rows} GROUP BY q.queue_id, q.key) q
  WHERE keys.queue_id = q.queue_id AND keys.key = q.key;
 
 -- name: spend_key
 -- takes: queue_id bigint, key text, paid_until_ns bigint, leased bigint
--- Written for a key that is held, too: from here to the commit nobody lowers what it runs.
+-- Also for a key at its cap: from here to the commit no other transaction lowers its lease count.
 INSERT INTO keys (queue_id, key, paid_until_ns, running)
 SELECT q.queue_id, q.key, coalesce(q.paid_until_ns, 0), q.leased FROM {rows} WHERE true ORDER BY q.queue_id, q.key
 ON CONFLICT (queue_id, key) DO UPDATE

@@ -1,4 +1,4 @@
-"""Retry budgets in SQL: one row per line that has one."""
+"""Retry budgets in SQL: one row per queue that has one."""
 
 from __future__ import annotations
 

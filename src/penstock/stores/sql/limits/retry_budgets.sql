@@ -1,5 +1,5 @@
 -- name: take_retry_place
--- alone
+-- unmerged
 -- takes: queue_id bigint, now_ns bigint
 UPDATE retry_budgets
    SET free_at_ns = CASE WHEN free_at_ns > :now_ns THEN free_at_ns ELSE :now_ns END + interval_ns
@@ -7,21 +7,21 @@ UPDATE retry_budgets
 RETURNING 1, free_at_ns - interval_ns, interval_ns;
 
 -- name: set_retry_budget
--- alone
+-- unmerged
 -- takes: queue_id bigint, interval_ns bigint, now_ns bigint
--- One may have gone in this moment by the budget that was.
+-- A retry may have been scheduled just now under the previous budget.
 INSERT INTO retry_budgets (queue_id, interval_ns, free_at_ns)
 SELECT :queue_id, :interval_ns, :now_ns + :interval_ns WHERE true
 ON CONFLICT (queue_id) DO UPDATE SET interval_ns = excluded.interval_ns, free_at_ns = excluded.free_at_ns;
 
 -- name: drop_retry_budget
--- alone
+-- unmerged
 -- takes: queue_id bigint
 DELETE FROM retry_budgets WHERE queue_id = :queue_id;
 
 -- name: give_back_retry_places
--- alone
+-- unmerged
 -- takes: queue_id bigint
--- After the budget's row is locked: whoever takes a place meanwhile waits for it.
+-- Runs after the budget's row is locked, so that concurrent retries wait for it.
 UPDATE tasks SET available_at_ms = retry_due_at_ms, retry_due_at_ms = NULL
  WHERE queue_id = :queue_id AND state = 'delayed' AND retry_due_at_ms IS NOT NULL;

@@ -1,5 +1,5 @@
 -- name: hold_admission
--- alone
+-- unmerged
 SELECT 1, t.stamp FROM admission t WHERE t.id = 1 FOR SHARE;
 
 -- name: try_lock_scope

@@ -1,4 +1,4 @@
-"""Scopes of admission in SQL: which limits are in force, and what each scope counts."""
+"""Admission scopes in SQL: the limits in force, and the leases and costs that each scope counts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from penstock.stores.sql.tasks.tasks import task_of
 
 
 class SqlScopes:
-    def __init__(self, session: Session, known: ImmutableCache) -> None:
+    def __init__(self, session: Session, immutable: ImmutableCache) -> None:
         self._session = session
-        self._known = known
+        self._immutable = immutable
 
     async def admission(self) -> Admission:
         return (await self._read())[1]
@@ -38,9 +38,9 @@ class SqlScopes:
         return stamp, Admission(version, declaration_of(declared), scopes, by, at_ms)
 
     async def admission_of(self, stamp: str) -> Admission:
-        """The limits that a queue with this stamp goes by; the newest serve as well, for it would know of others."""
+        """The limits of a queue with this stamp; or the current ones: a change that concerns it renews its stamp."""
         cacheable = self._session.cacheable.admissions
-        known = self._known.admissions.get(stamp) or cacheable.get(stamp)
+        known = self._immutable.admissions.get(stamp) or cacheable.get(stamp)
         if known is not None:
             return known
         latest, admission = await self._read()
@@ -48,40 +48,38 @@ class SqlScopes:
         return admission
 
     async def stamp_now(self) -> str:
-        """The stamp of the limits in force; they do not change before the commit."""
+        """The stamp of the limits in force, which are locked until the commit."""
         return str((await self._session.fetch("hold_admission"))[0][1])
 
     async def lock_queues(self, namespace: str | None) -> Sequence[Queue]:
-        """Each line is locked by the same words as for its own changes: so they never share a transaction."""
+        """Lock queues by the same statement as changes of a single queue, so that both never share a group."""
         if namespace is None:
             found = await self._session.fetch("all_queue_ids")
         else:
             found = await self._session.fetch("queue_ids_of", namespace)
         answers = await self._session.fetch_each("lock_queue", ((row[1],) for row in found))
-        return [await self.line(row) for rows in answers for row in rows]
+        return [await self.queue_from(row) for rows in answers for row in rows]
 
-    async def line(self, row: Row) -> Queue:
-        """A row of the table of queues with the limits that hold for it."""
+    async def queue_from(self, row: Row) -> Queue:
+        """A queue from its row, with the limits in force for it."""
         return queue_of(row, await self.admission_of(row[13]), self._session.now_ms)
 
     async def names(self, after: str, limit: int) -> Sequence[str]:
         return [row[1] for row in await self._session.fetch("scope_names", after, limit)]
 
     async def ids(self, names: Sequence[str]) -> Sequence[int]:
-        found = {name: self._known.scopes.get(name) for name in names}
-        missing = [name for name, scope_id in found.items() if scope_id is None]
-        for _ in range(2):
-            if not missing:
-                break
-            answers = await self._session.fetch_each("get_scope", ((name,) for name in missing))
-            for name, rows in zip(missing, answers, strict=True):
-                found[name] = rows[0][1] if rows else None
-            missing = [name for name in missing if found[name] is None]
-            if missing:
-                await self._session.fetch_each("create_scope", ((name,) for name in missing))
-        ids = {name: int(scope_id) for name, scope_id in found.items() if scope_id is not None}
+        ids = {name: self._immutable.scopes[name] for name in names if name in self._immutable.scopes}
+        ids |= await self._existing([name for name in dict.fromkeys(names) if name not in ids])
+        if missing := [name for name in dict.fromkeys(names) if name not in ids]:
+            await self._session.fetch_each("create_scope", ((name,) for name in missing))
+            ids |= await self._existing(missing)
         self._session.cacheable.scopes.update(ids)
         return [ids[name] for name in names]
+
+    async def _existing(self, names: Sequence[str]) -> dict[str, int]:
+        """The ids of the scopes that have a row."""
+        answers = await self._session.fetch_each("get_scope", ((name,) for name in names))
+        return {name: int(rows[0][1]) for name, rows in zip(names, answers, strict=True) if rows}
 
     async def lock(self, scope_ids: Sequence[int]) -> Sequence[ScopeState]:
         return await self._states("lock_scope", scope_ids)
@@ -93,11 +91,11 @@ class SqlScopes:
         if "scopes_at_once" in self._session.statements:
             ids = msgspec.json.encode(sorted(scope_ids)).decode()
             return [_state(row) for row in await self._session.fetch("scopes_at_once", ids)]
-        asked = ((scope_id,) for scope_id in sorted(scope_ids))
-        return [_state(rows[0]) for rows in await self._session.fetch_each(statement, asked)]
+        parameters = ((scope_id,) for scope_id in sorted(scope_ids))
+        return [_state(rows[0]) for rows in await self._session.fetch_each(statement, parameters)]
 
     async def find(self, names: Sequence[str]) -> Sequence[ScopeState]:
-        """What the scopes count that have a row; nothing is made."""
+        """The states of those scopes that have a row."""
         answers = await self._session.fetch_each("get_scope", ((name,) for name in names))
         return await self.states([rows[0][1] for rows in answers if rows])
 
@@ -105,19 +103,19 @@ class SqlScopes:
         return [(row[1], row[2]) for row in await self._session.fetch("fold_settlements", scope_id)]
 
     async def counted(self, scope_id: int, queue_ids: Sequence[QueueId]) -> int:
-        asked = ((queue_id, str(scope_id)) for queue_id in queue_ids)
-        return sum(int(rows[0][1]) for rows in await self._session.fetch_each("count_adopted", asked))
+        parameters = ((queue_id, str(scope_id)) for queue_id in queue_ids)
+        return sum(int(rows[0][1]) for rows in await self._session.fetch_each("count_adopted", parameters))
 
     async def difference(self, scope_id: int) -> int:
         return int((await self._session.fetch("scope_difference", scope_id, str(scope_id)))[0][1])
 
     async def adopt(self, scope_id: int, queue_ids: Sequence[QueueId]) -> int:
-        asked = ((queue_id, str(scope_id)) for queue_id in queue_ids)
-        return sum(len(rows) for rows in await self._session.fetch_each("adopt_leases", asked))
+        parameters = ((queue_id, str(scope_id)) for queue_id in queue_ids)
+        return sum(len(rows) for rows in await self._session.fetch_each("adopt_leases", parameters))
 
     async def hold(self, scope_id: int, queue_ids: Sequence[QueueId]) -> int:
-        asked = ((queue_id, str(scope_id)) for queue_id in queue_ids)
-        return sum(len(rows) for rows in await self._session.fetch_each("hold_adopted", asked))
+        parameters = ((queue_id, str(scope_id)) for queue_id in queue_ids)
+        return sum(len(rows) for rows in await self._session.fetch_each("hold_adopted", parameters))
 
     async def holders(self, scope_id: int, queue_id: QueueId, limit: int) -> Sequence[Task]:
         rows = await self._session.fetch("leases_in_scope", queue_id, str(scope_id), limit)

@@ -1,34 +1,34 @@
 -- columns: scope
 --   scope_id, name, granted, dispatched, costs, cool_until_ms, cool_given
 
--- words: ended_in_scope
+-- fragment: ended_in_scope
 --   (SELECT coalesce(sum(e.ended), 0) FROM scope_ends e WHERE e.scope_id = t.scope_id)
 
 -- columns: scope_change
 --   version, at_ms, author, setting, before, after, reason
 
 -- name: get_admission
--- alone
--- One row for each scope that operators set something for, with the declaration beside each.
+-- unmerged
+-- One row per scope that has a policy, each with the declaration.
 SELECT 1, a.stamp, a.version, a.declared, a.declared_by, a.declared_at_ms, s.scope_id, s.name, s.policy
   FROM admission a LEFT JOIN scopes s ON s.policy IS NOT NULL WHERE a.id = 1 ORDER BY s.name;
 
 -- name: lock_admission
--- alone
+-- unmerged
 SELECT 1, t.version FROM admission t WHERE t.id = 1 {lock t};
 
 -- name: hold_admission
--- alone
--- For a queue that is made: nobody changes limits until it is there.
+-- unmerged
+-- For a queue that is being created: limits do not change until it is committed.
 SELECT 1, t.stamp FROM admission t WHERE t.id = 1;
 
 -- name: queue_ids_of
--- alone
+-- unmerged
 -- takes: namespace text
 SELECT 1, t.queue_id FROM queues t WHERE t.namespace = :namespace ORDER BY t.queue_id;
 
 -- name: all_queue_ids
--- alone
+-- unmerged
 SELECT 1, t.queue_id FROM queues t ORDER BY t.queue_id;
 
 -- name: get_scope
@@ -36,7 +36,7 @@ SELECT 1, t.queue_id FROM queues t ORDER BY t.queue_id;
 SELECT q.n, t.scope_id FROM {rows} JOIN scopes t ON t.name = q.name;
 
 -- name: scope_names
--- alone
+-- unmerged
 -- takes: after text, most bigint
 SELECT 1, t.name FROM scopes t WHERE t.name > :after ORDER BY t.name LIMIT :most;
 
@@ -51,39 +51,39 @@ SELECT q.n, {scope}, {ended_in_scope}
 
 -- name: lock_scope
 -- takes: scope_id bigint
--- What ended while the lock was waited for may be missing: that errs on the strict side, and its bell has rung.
+-- Leases that ended while this waited for the lock may be missing: that errs on the strict side, and their topic was notified.
 SELECT q.n, {scope}, {ended_in_scope}
   FROM {rows} JOIN scopes t ON t.scope_id = q.scope_id ORDER BY t.scope_id {lock t};
 
 -- name: fold_settlements
--- alone
+-- unmerged
 -- takes: scope_id bigint
 DELETE FROM settlements WHERE scope_id = :scope_id RETURNING 1, at_ms, amount;
 
 -- name: adopt_leases
--- alone
+-- unmerged
 -- takes: queue_id bigint, scope_id text
--- Holds every lease of the queue still until the commit, so that they can be counted.
+-- Locks every lease of the queue until the commit, so that they can be counted.
 UPDATE tasks SET scopes = CASE WHEN scopes = '' THEN ' ' ELSE scopes END || :scope_id || ' '
  WHERE queue_id = :queue_id AND state = 'leased' AND claimed = 0
    AND instr(scopes, ' ' || :scope_id || ' ') = 0
 RETURNING 1, task_id;
 
 -- name: hold_adopted
--- alone
+-- unmerged
 -- takes: queue_id bigint, scope_id text
 SELECT 1, t.task_id FROM tasks t
  WHERE t.queue_id = :queue_id AND t.state = 'leased' AND instr(t.scopes, ' ' || :scope_id || ' ') > 0
  ORDER BY t.task_id {lock t};
 
 -- name: count_adopted
--- alone
+-- unmerged
 -- takes: queue_id bigint, scope_id text
 SELECT 1, count(*) FROM tasks t
  WHERE t.queue_id = :queue_id AND t.state = 'leased' AND instr(t.scopes, ' ' || :scope_id || ' ') > 0;
 
 -- name: leases_in_scope
--- alone
+-- unmerged
 -- takes: queue_id bigint, scope_id text, most bigint
 SELECT 1, {task}
   FROM tasks t
@@ -91,23 +91,23 @@ SELECT 1, {task}
  ORDER BY t.lease_expires_at_ms LIMIT :most;
 
 -- name: scope_difference
--- alone
+-- unmerged
 -- takes: scope_id bigint, mark text
--- In one statement, so that grants and ends are seen whole.
+-- One statement, so that grants and ends are of one snapshot.
 SELECT 1, t.granted - {ended_in_scope} - (
          SELECT count(*) FROM tasks w {index tasks_expiring}
           WHERE w.state = 'leased' AND instr(w.scopes, ' ' || :mark || ' ') > 0)
   FROM scopes t WHERE t.scope_id = :scope_id;
 
 -- name: scope_changes
--- alone
+-- unmerged
 -- takes: name text, most bigint
 SELECT 1, {scope_change} FROM scope_changes t
  WHERE t.name = :name ORDER BY t.version DESC, t.number LIMIT :most;
 
 -- name: cool_scope
 -- takes: scope_id bigint, until_ms bigint
--- A refusal upstream: the group is closed until then, on every server.
+-- A downstream refused: the budget group is closed until then, on every server.
 UPDATE scopes
    SET cool_until_ms = CASE WHEN coalesce(scopes.cool_until_ms, 0) > q.until_ms THEN scopes.cool_until_ms
                             ELSE q.until_ms END,
@@ -128,7 +128,7 @@ SELECT q.scope_id, q.at_ms, q.amount
   FROM {rows} JOIN scopes t ON t.scope_id = q.scope_id AND t.costs IS NOT NULL;
 
 -- name: any_settlement_before
--- alone
+-- unmerged
 -- takes: at_ms bigint
 SELECT 1 FROM settlements t WHERE t.at_ms < :at_ms LIMIT 1;
 
@@ -137,7 +137,7 @@ SELECT 1 FROM settlements t WHERE t.at_ms < :at_ms LIMIT 1;
 DELETE FROM settlements WHERE at_ms < (SELECT max(q.before_ms) FROM {rows});
 
 -- name: settle_scope
--- Costs that were counted once are counted from then on, also when nothing is left of them: tasks settle theirs.
+-- Once a scope has counted costs it continues to, even at zero: open tasks will settle theirs.
 -- takes: scope_id bigint, granted bigint, dispatched text, costs text, cool_until_ms bigint, cool_given bigint
 UPDATE scopes
    SET granted = q.granted, dispatched = q.dispatched,

@@ -1,4 +1,4 @@
-"""What time will bring, in SQL: one statement looks at the front of every index of moments."""
+"""The earliest deadline of each kind in SQL: one statement reads the head of every index by time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SqlNextDue:
     async def until(self, at_ms: int) -> Mapping[Due, int]:
         rows = await self._session.fetch("next_due", at_ms)
         found: dict[Due, int] = {}
-        for _, name, moment in rows:
-            if moment is not None:
-                found[Due(name)] = min(int(moment), found.get(Due(name), int(moment)))
+        for _, name, due_at_ms in rows:
+            if due_at_ms is not None:
+                found[Due(name)] = min(int(due_at_ms), found.get(Due(name), int(due_at_ms)))
         return found

@@ -1,6 +1,6 @@
 -- name: next_due
--- A letter is due whatever the time.
--- alone
+-- An outbox message is always due.
+-- unmerged
 -- takes: at_ms bigint
 SELECT 1, 'lease', min(t.lease_expires_at_ms) FROM tasks t
  WHERE t.state = 'leased' AND t.lease_expires_at_ms <= :at_ms
@@ -18,6 +18,6 @@ UNION ALL
 SELECT 1, 'query', min(t.lease_expires_at_ms) FROM query_tasks t
  WHERE t.state = 'leased' AND t.lease_expires_at_ms <= :at_ms
 UNION ALL
-SELECT 1, 'letter', 0 * min(t.created_at_ms) FROM letters t
+SELECT 1, 'letter', 0 * min(t.created_at_ms) FROM outbox t
 UNION ALL
 SELECT 1, 'stream', min(t.expires_at_ms) FROM workflow_streams t WHERE t.expires_at_ms <= :at_ms;

@@ -1,4 +1,4 @@
-"""Runs that are closed for long, and what remains of those that went, in SQL."""
+"""Retention in SQL: expired runs, and the rows that deleted runs have left."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class SqlRetention:
         self._session.record("forget_run", run.run_id)
         self._session.record("forget_instance", run.namespace, run.workflow_id, run.run_id)
         self._session.record("forget_unindexed", run.run_id)
-        self._session.record("record_remains", run.run_id)
+        self._session.record("record_deleted_run", run.run_id)
 
     async def remains(self, limit: int) -> Sequence[RunId]:
-        return [RunId(row[1]) for row in await self._session.fetch("runs_with_remains", limit)]
+        return [RunId(row[1]) for row in await self._session.fetch("deleted_runs", limit)]
 
     async def clear(self, run_id: RunId, most: int) -> PurgedRows:
         counted = [len(await self._session.fetch(name, run_id, most)) for name in _COUNTED]
@@ -52,4 +52,4 @@ class SqlRetention:
         return PurgedRows(events, tasks, activities, timers, sum(others), full)
 
     def bury(self, run_id: RunId) -> None:
-        self._session.record("delete_remains", run_id)
+        self._session.record("forget_deleted_run", run_id)

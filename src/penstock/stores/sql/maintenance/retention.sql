@@ -1,12 +1,12 @@
 -- name: expired_runs
--- alone
+-- unmerged
 -- takes: namespace text, before_ms bigint, most bigint
 SELECT 1, t.run_id FROM runs t
  WHERE t.namespace = :namespace AND t.closed_at_ms < :before_ms
  ORDER BY t.closed_at_ms, t.run_id LIMIT :most;
 
 -- name: has_other_runs
--- alone
+-- unmerged
 -- takes: namespace text, workflow_id text, run_id text
 SELECT 1 FROM runs t
  WHERE t.namespace = :namespace AND t.workflow_id = :workflow_id AND t.run_id <> :run_id LIMIT 1;
@@ -16,23 +16,23 @@ SELECT 1 FROM runs t
 DELETE FROM runs WHERE run_id IN (SELECT q.run_id FROM {rows});
 
 -- name: forget_instance
--- Only while it names the run that goes: a workflow id that has moved on is not forgotten.
+-- Only if it names the deleted run: a workflow id that has a newer run stays.
 -- takes: namespace text, workflow_id text, run_id text
 DELETE FROM instances
  WHERE (namespace, workflow_id) IN (SELECT q.namespace, q.workflow_id FROM {rows})
    AND run_id IN (SELECT q.run_id FROM {rows});
 
--- name: record_remains
+-- name: record_deleted_run
 -- takes: run_id text
-INSERT INTO remains ({columns}) SELECT {q.columns} FROM {rows};
+INSERT INTO deleted_runs ({columns}) SELECT {q.columns} FROM {rows};
 
--- name: runs_with_remains
--- alone
+-- name: deleted_runs
+-- unmerged
 -- takes: most bigint
-SELECT 1, t.run_id FROM remains t ORDER BY t.run_id LIMIT :most;
+SELECT 1, t.run_id FROM deleted_runs t ORDER BY t.run_id LIMIT :most;
 
 -- name: clear_run_events
--- alone
+-- unmerged
 -- takes: run_id text, most bigint
 DELETE FROM events
  WHERE run_id = :run_id
@@ -40,7 +40,7 @@ DELETE FROM events
 RETURNING 1, sequence;
 
 -- name: clear_run_buffered
--- alone
+-- unmerged
 -- takes: run_id text, most bigint
 DELETE FROM buffered_events
  WHERE run_id = :run_id
@@ -48,8 +48,8 @@ DELETE FROM buffered_events
 RETURNING 1, number;
 
 -- name: clear_run_tasks
--- The ids of what a run has begin with the run's own, so that the primary keys find them.
--- alone
+-- The ids of a run's rows begin with the id of the run, so that the primary keys find them.
+-- unmerged
 -- takes: run_id text, most bigint
 DELETE FROM tasks
  WHERE task_id IN (SELECT t.task_id FROM tasks t
@@ -58,7 +58,7 @@ DELETE FROM tasks
 RETURNING 1, task_id;
 
 -- name: clear_run_activities
--- alone
+-- unmerged
 -- takes: run_id text, most bigint
 DELETE FROM activities
  WHERE activity_id IN (SELECT t.activity_id FROM activities t
@@ -68,7 +68,7 @@ DELETE FROM activities
 RETURNING 1, activity_id;
 
 -- name: clear_run_timers
--- alone
+-- unmerged
 -- takes: run_id text, most bigint
 DELETE FROM timers
  WHERE timer_id IN (SELECT t.timer_id FROM timers t
@@ -77,7 +77,7 @@ DELETE FROM timers
 RETURNING 1, timer_id;
 
 -- name: clear_run_children
--- alone
+-- unmerged
 -- takes: run_id text, most bigint
 DELETE FROM children
  WHERE parent_run_id = :run_id
@@ -85,14 +85,14 @@ DELETE FROM children
 RETURNING 1, step;
 
 -- name: clear_run_updates
--- alone
+-- unmerged
 -- takes: run_id text, most bigint
 DELETE FROM updates
  WHERE update_id IN (SELECT t.update_id FROM updates t WHERE t.run_id = :run_id ORDER BY t.number LIMIT :most)
 RETURNING 1, update_id;
 
 -- name: clear_run_requests
--- alone
+-- unmerged
 -- takes: run_id text, most bigint
 DELETE FROM requests
  WHERE (namespace, workflow_id, kind, request_id) IN
@@ -101,7 +101,7 @@ DELETE FROM requests
 RETURNING 1, request_id;
 
 -- name: clear_run_attributes
--- alone
+-- unmerged
 -- takes: run_id text, most bigint
 DELETE FROM run_attributes
  WHERE run_id = :run_id
@@ -110,7 +110,7 @@ DELETE FROM run_attributes
 RETURNING 1, name;
 
 -- name: clear_run_messages
--- alone
+-- unmerged
 -- takes: run_id text, most bigint
 DELETE FROM messages
  WHERE (namespace, workflow_id, stream, position) IN
@@ -119,7 +119,7 @@ DELETE FROM messages
 RETURNING 1, position;
 
 -- name: clear_run_message_streams
--- alone
+-- unmerged
 -- takes: run_id text, most bigint
 DELETE FROM message_streams
  WHERE (namespace, workflow_id, name) IN
@@ -128,7 +128,7 @@ DELETE FROM message_streams
 RETURNING 1, name;
 
 -- name: clear_run_items
--- alone
+-- unmerged
 -- takes: run_id text, most bigint
 DELETE FROM stream_items
  WHERE run_id = :run_id
@@ -137,13 +137,13 @@ DELETE FROM stream_items
 RETURNING 1, item_offset;
 
 -- name: clear_run_streams
--- alone
+-- unmerged
 -- takes: run_id text, most bigint
 DELETE FROM workflow_streams
  WHERE run_id = :run_id
    AND name IN (SELECT t.name FROM workflow_streams t WHERE t.run_id = :run_id ORDER BY t.name LIMIT :most)
 RETURNING 1, name;
 
--- name: delete_remains
+-- name: forget_deleted_run
 -- takes: run_id text
-DELETE FROM remains WHERE run_id IN (SELECT q.run_id FROM {rows});
+DELETE FROM deleted_runs WHERE run_id IN (SELECT q.run_id FROM {rows});

@@ -1,4 +1,4 @@
-"""Task queues in SQL: lines, lanes, virtual clocks and minute meters."""
+"""Task queues in SQL: lanes, virtual clocks and minute meters."""
 
 from __future__ import annotations
 
@@ -26,50 +26,50 @@ from penstock.stores.sql.session import Row, Rows, Session
 from penstock.stores.sql.tasks.tasks import TASKS, route, routes, routes_of, sticky_workers_of, task_of
 
 ROUTES_TRIED_MAX = 2
-"""Most routes that are tried in every lane; of more, each lane is asked which ones matter."""
+"""Most routes that are tried in every lane; with more, the relevant ones are determined per lane."""
 
 
 class SqlQueues:
-    def __init__(self, session: Session, known: ImmutableCache) -> None:
+    def __init__(self, session: Session, immutable: ImmutableCache) -> None:
         self._session = session
-        self._known = known
+        self._immutable = immutable
 
     @cached_attribute
     def _scopes(self) -> SqlScopes:
-        return SqlScopes(self._session, self._known)
+        return SqlScopes(self._session, self._immutable)
 
     async def ensure(self, namespace: str, name: str, kind: TaskKind) -> Queue:
         who = (namespace, name, kind)
-        known = self._known.queues.get(who) or self._session.cacheable.queues.get(who)
+        known = self._immutable.queues.get(who) or self._session.cacheable.queues.get(who)
         if known is not None:
             return known
         rows = await self._session.fetch("get_queue", namespace, name, kind)
         if not rows:
             await self._session.fetch("create_queue", namespace, name, kind, await self._scopes.stamp_now())
             rows = await self._session.fetch("get_queue", namespace, name, kind)
-        queue = await self._scopes.line(rows[0])
+        queue = await self._scopes.queue_from(rows[0])
         self._session.cacheable.queues[who] = queue
         return queue
 
     async def find(self, namespace: str, name: str) -> Sequence[Queue]:
         rows = await self._session.fetch("find_queues", namespace, name)
-        return [await self._scopes.line(row) for row in rows]
+        return [await self._scopes.queue_from(row) for row in rows]
 
     async def list(self, namespace: str) -> Sequence[Queue]:
         rows = await self._session.fetch("list_queues", namespace)
-        return [await self._scopes.line(row) for row in rows]
+        return [await self._scopes.queue_from(row) for row in rows]
 
     async def lock(self, queue_id: QueueId) -> Queue | None:
         rows = await self._session.fetch("lock_queue", queue_id)
-        return await self._scopes.line(rows[0]) if rows else None
+        return await self._scopes.queue_from(rows[0]) if rows else None
 
     async def lanes(
         self, queue_id: QueueId, worker_filter: WorkerFilter, room: int, levels: tuple[int, int] = ALL_LEVELS
     ) -> Sequence[Lane]:
         now = (sticky_workers_of(worker_filter), self._session.now_ms)
         if worker_filter.types:
-            asked = (queue_id, routes_of(worker_filter), *now, *levels, room)
-            rows = await self._session.fetch("least_lanes_of_routes", *asked)
+            parameters = (queue_id, routes_of(worker_filter), *now, *levels, room)
+            rows = await self._session.fetch("least_lanes_of_routes", *parameters)
         else:
             rows = await self._session.fetch(
                 "least_lanes", queue_id, worker_filter.build_id, *now, *levels, room
@@ -79,7 +79,7 @@ class SqlQueues:
     async def lanes_to_tag(
         self, queue_id: QueueId, worker_filter: WorkerFilter, lane_state: LaneState
     ) -> Sequence[Lane]:
-        name = "fresh_lanes" if lane_state is LaneState.NEW else "stale_lanes"
+        name = "new_lanes" if lane_state is LaneState.NEW else "dirty_lanes"
         most = (sticky_workers_of(worker_filter), self._session.now_ms, TAGGED_AT_ONCE_MAX)
         if worker_filter.types:
             rows = await self._session.fetch(f"{name}_of_routes", queue_id, routes_of(worker_filter), *most)
@@ -108,8 +108,8 @@ class SqlQueues:
     ) -> Sequence[tuple[Arrival, Lane]]:
         most = (sticky_workers_of(worker_filter), now_ms, *levels, room)
         if worker_filter.types:
-            asked = [(queue_id, path, *most) for path in routes(worker_filter)]
-            answers = await self._session.fetch_each("arrivals_of_route", asked)
+            parameters = [(queue_id, path, *most) for path in routes(worker_filter)]
+            answers = await self._session.fetch_each("arrivals_of_route", parameters)
             rows = sorted((row for answer in answers for row in answer), key=lambda row: (row[2], row[1]))
         else:
             rows = [*await self._session.fetch("arrivals", queue_id, worker_filter.build_id, *most)]
@@ -120,9 +120,9 @@ class SqlQueues:
         return BlockedLanes(row[1], bool(row[2]))
 
     async def starving(self, queue_id: QueueId, since_ms: int, most: int) -> Sequence[Starving]:
-        asked = [(queue_id, level, since_ms, most) for level in range(ALL_LEVELS[0], ALL_LEVELS[1] + 1)]
-        answers = await self._session.fetch_each("starving_level", asked)
-        found = [(level, rows[0]) for (_, level, _, _), rows in zip(asked, answers, strict=True)]
+        parameters = [(queue_id, level, since_ms, most) for level in range(ALL_LEVELS[0], ALL_LEVELS[1] + 1)]
+        answers = await self._session.fetch_each("starving_level", parameters)
+        found = [(level, rows[0]) for (_, level, _, _), rows in zip(parameters, answers, strict=True)]
         return [Starving(level, row[1], row[2]) for level, row in found if row[2]]
 
     async def running(self, queue_id: QueueId, most: int) -> int:
@@ -146,12 +146,12 @@ class SqlQueues:
             answers = await self._session.fetch_each("take_tasks", lanes)
             return [[self._taken(row) for row in rows] for rows in answers]
         paths = await self._paths(queue_id, wanted, worker_filter)
-        asked = [
+        parameters = [
             (queue_id, level, key, count, path, *now)
             for (level, key, count), mine in zip(wanted, paths, strict=True)
             for path in mine
         ]
-        found = iter(await self._session.fetch_each("take_tasks_of_route", asked))
+        found = iter(await self._session.fetch_each("take_tasks_of_route", parameters))
         taken = []
         for (_, _, count), mine in zip(wanted, paths, strict=True):
             tasks = [self._taken(row) for _ in mine for row in next(found)]
@@ -159,12 +159,12 @@ class SqlQueues:
         return taken
 
     def _taken(self, row: Row) -> Task:
-        return self._session.read(TASKS, task_of(row))
+        return self._session.cache(TASKS, task_of(row))
 
     async def _paths(
         self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], worker_filter: WorkerFilter
     ) -> Sequence[Sequence[str]]:
-        """For each lane the routes to take from: of many, only those that can give one of the next tasks."""
+        """The routes to take from, per lane: of many, only those that can hold one of the next tasks."""
         paths = routes(worker_filter)
         if len(paths) <= ROUTES_TRIED_MAX:
             return [paths] * len(wanted)
@@ -220,7 +220,7 @@ class SqlQueues:
         return int((await self._session.fetch("count_lanes_before", queue_id, level, rank, tag, most))[0][1])
 
     async def new_lanes(self, queue_id: QueueId, level: int, most: int) -> Sequence[Lane]:
-        rows = await self._session.fetch("fresh_lanes_of_level", queue_id, level, most)
+        rows = await self._session.fetch("new_lanes_of_level", queue_id, level, most)
         return [Lane(*row[1:]) for row in rows]
 
     async def count_before(self, queue_id: QueueId, level: int, key: str | None, seq: int, most: int) -> int:
@@ -249,8 +249,8 @@ class SqlQueues:
         self, queue_id: QueueId, to_level: int, now_ms: int, most: int
     ) -> Sequence[LevelCounts]:
         levels = range(ALL_LEVELS[0], to_level + 1)
-        asked = [(queue_id, level, now_ms // MINUTE_MS, now_ms, most) for level in levels]
-        answers = await self._session.fetch_each("level_summary", asked)
+        parameters = [(queue_id, level, now_ms // MINUTE_MS, now_ms, most) for level in levels]
+        answers = await self._session.fetch_each("level_summary", parameters)
         return [_sight(level, rows[0], most) for level, rows in zip(levels, answers, strict=True)]
 
     async def dispatched(self, queue_id: QueueId, minute: int) -> int:

@@ -3,15 +3,15 @@
 --   paid_until_ns, aging_turn, dispatched, stamp, worker_rate_until_ms, worker_rate_burst_ms, worker_rate_conflict
 
 -- columns: lane
---   level, key, tag, weight_milli, wanted_milli, count, place, override_milli, rank, open_at_ms, base
+--   level, key, tag, weight_milli, wanted_milli, count, state, override_milli, rank, open_at_ms, base
 
--- words: has_task_for_build
+-- fragment: has_task_for_build
 --   EXISTS (
 --     SELECT 1 FROM tasks w
 --      WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.state = 'ready'
 --        AND (w.compatibility IS NULL OR w.compatibility = :build_id) AND {waits_for_sticky_workers} LIMIT 1 OFFSET 0)
 
--- words: has_task_of_routes
+-- fragment: has_task_of_routes
 --   EXISTS (
 --     SELECT 1 FROM {each :routes} WHERE EXISTS (
 --       SELECT 1 FROM tasks w
@@ -47,101 +47,101 @@ SELECT q.n, {queue}, coalesce(s.fair, 1)
   FROM {rows} JOIN queues t ON t.queue_id = q.queue_id
   LEFT JOIN namespaces s ON s.name = t.namespace ORDER BY t.queue_id {lock t};
 
--- name: fresh_lanes
--- alone
--- takes: queue_id bigint, build_id text, keepers text, now_ms bigint, most bigint
+-- name: new_lanes
+-- unmerged
+-- takes: queue_id bigint, build_id text, sticky_worker_ids text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {has_task_for_build} THEN 1 ELSE 0 END
-  FROM lanes t {index lanes_fresh} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 1
+  FROM lanes t {index lanes_new} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 1
  ORDER BY t.level, t.key LIMIT :most;
 
--- name: fresh_lanes_of_routes
--- alone
--- takes: queue_id bigint, routes text, keepers text, now_ms bigint, most bigint
+-- name: new_lanes_of_routes
+-- unmerged
+-- takes: queue_id bigint, routes text, sticky_worker_ids text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {has_task_of_routes} THEN 1 ELSE 0 END
-  FROM lanes t {index lanes_fresh} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 1
+  FROM lanes t {index lanes_new} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 1
  ORDER BY t.level, t.key LIMIT :most;
 
--- name: stale_lanes
--- alone
--- takes: queue_id bigint, build_id text, keepers text, now_ms bigint, most bigint
+-- name: dirty_lanes
+-- unmerged
+-- takes: queue_id bigint, build_id text, sticky_worker_ids text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {has_task_for_build} THEN 1 ELSE 0 END
-  FROM lanes t {index lanes_stale} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 2
+  FROM lanes t {index lanes_dirty} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 2
  ORDER BY t.level, t.key LIMIT :most;
 
--- name: stale_lanes_of_routes
--- alone
--- takes: queue_id bigint, routes text, keepers text, now_ms bigint, most bigint
+-- name: dirty_lanes_of_routes
+-- unmerged
+-- takes: queue_id bigint, routes text, sticky_worker_ids text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {has_task_of_routes} THEN 1 ELSE 0 END
-  FROM lanes t {index lanes_stale} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 2
+  FROM lanes t {index lanes_dirty} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 2
  ORDER BY t.level, t.key LIMIT :most;
 
 -- name: lanes_due
--- alone
--- takes: queue_id bigint, build_id text, keepers text, now_ms bigint, most bigint
+-- unmerged
+-- takes: queue_id bigint, build_id text, sticky_worker_ids text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {has_task_for_build} THEN 1 ELSE 0 END
-  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 3 AND t.open_at_ms <= :now_ms
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 3 AND t.open_at_ms <= :now_ms
  ORDER BY t.open_at_ms, t.level, t.key LIMIT :most;
 
 -- name: lanes_due_of_routes
--- alone
--- takes: queue_id bigint, routes text, keepers text, now_ms bigint, most bigint
+-- unmerged
+-- takes: queue_id bigint, routes text, sticky_worker_ids text, now_ms bigint, most bigint
 SELECT 1, {lane}, CASE WHEN {has_task_of_routes} THEN 1 ELSE 0 END
-  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 3 AND t.open_at_ms <= :now_ms
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 3 AND t.open_at_ms <= :now_ms
  ORDER BY t.open_at_ms, t.level, t.key LIMIT :most;
 
 -- name: least_lanes
--- alone
--- takes: queue_id bigint, build_id text, keepers text, now_ms bigint, from_level bigint, to_level bigint, most bigint
+-- unmerged
+-- takes: queue_id bigint, build_id text, sticky_worker_ids text, now_ms bigint, from_level bigint, to_level bigint, most bigint
 SELECT 1, {lane}, 1
-  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 0
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 0
    AND t.level BETWEEN :from_level AND :to_level
    AND {has_task_for_build}
  ORDER BY t.level, t.rank, t.tag, t.key LIMIT :most;
 
 -- name: least_lanes_of_routes
--- alone
--- takes: queue_id bigint, routes text, keepers text, now_ms bigint, from_level bigint, to_level bigint, most bigint
+-- unmerged
+-- takes: queue_id bigint, routes text, sticky_worker_ids text, now_ms bigint, from_level bigint, to_level bigint, most bigint
 SELECT 1, {lane}, 1
-  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 0
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 0
    AND t.level BETWEEN :from_level AND :to_level
    AND {has_task_of_routes}
  ORDER BY t.level, t.rank, t.tag, t.key LIMIT :most;
 
 -- name: arrivals
--- alone
--- takes: queue_id bigint, build_id text, keepers text, now_ms bigint, from_level bigint, to_level bigint, most bigint
--- In order of arrival; tasks of keys that may not go are stepped over.
+-- unmerged
+-- takes: queue_id bigint, build_id text, sticky_worker_ids text, now_ms bigint, from_level bigint, to_level bigint, most bigint
+-- In order of arrival; tasks of throttled and blocked lanes are skipped.
 SELECT 1, w.seq, {lane}, 1
   FROM tasks w CROSS JOIN lanes t
  WHERE w.queue_id = :queue_id AND w.state = 'ready' AND w.level BETWEEN :from_level AND :to_level
    AND (w.compatibility IS NULL OR w.compatibility = :build_id) AND {waits_for_sticky_workers}
    AND t.queue_id = :queue_id AND t.level = w.level AND t.key = w.key
-   AND (t.place < 3 OR (t.place = 3 AND t.open_at_ms <= :now_ms))
+   AND (t.state < 3 OR (t.state = 3 AND t.open_at_ms <= :now_ms))
  ORDER BY w.level, w.seq LIMIT :most;
 
 -- name: arrivals_of_route
--- alone
--- takes: queue_id bigint, route text, keepers text, now_ms bigint, from_level bigint, to_level bigint, most bigint
+-- unmerged
+-- takes: queue_id bigint, route text, sticky_worker_ids text, now_ms bigint, from_level bigint, to_level bigint, most bigint
 SELECT 1, w.seq, {lane}, 1
   FROM tasks w CROSS JOIN lanes t
  WHERE w.queue_id = :queue_id AND w.route = :route AND w.state = 'ready' AND {waits_for_sticky_workers}
    AND w.level BETWEEN :from_level AND :to_level
    AND t.queue_id = :queue_id AND t.level = w.level AND t.key = w.key
-   AND (t.place < 3 OR (t.place = 3 AND t.open_at_ms <= :now_ms))
+   AND (t.state < 3 OR (t.state = 3 AND t.open_at_ms <= :now_ms))
  ORDER BY w.level, w.seq LIMIT :most;
 
 -- name: blocked_lanes
--- alone
+-- unmerged
 -- takes: queue_id bigint
 SELECT 1,
-       (SELECT min(t.open_at_ms) FROM lanes t {index lanes_waiting}
-         WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 3),
+       (SELECT min(t.open_at_ms) FROM lanes t {index lanes_throttled}
+         WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 3),
        CASE WHEN EXISTS (
-         SELECT 1 FROM lanes t {index lanes_held} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 4)
+         SELECT 1 FROM lanes t {index lanes_blocked} WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 4)
             THEN 1 ELSE 0 END;
 
 -- name: starving_level
--- alone
+-- unmerged
 -- takes: queue_id bigint, level bigint, since_ms bigint, most bigint
 SELECT 1, min(w.enqueued_at_ms), count(*)
   FROM (SELECT t.enqueued_at_ms FROM tasks t
@@ -149,13 +149,13 @@ SELECT 1, min(w.enqueued_at_ms), count(*)
  WHERE w.enqueued_at_ms <= :since_ms;
 
 -- name: count_running
--- alone
+-- unmerged
 -- takes: queue_id bigint, most bigint
 SELECT 1, count(*)
   FROM (SELECT 1 FROM tasks t WHERE t.queue_id = :queue_id AND t.state = 'leased' AND t.claimed = 0 LIMIT :most) w;
 
 -- name: rank_lanes_by_running
--- alone
+-- unmerged
 -- takes: queue_id bigint
 UPDATE lanes
    SET rank = (2 * coalesce((SELECT k.running FROM keys k WHERE k.queue_id = lanes.queue_id AND k.key = lanes.key), 0)
@@ -163,24 +163,24 @@ UPDATE lanes
  WHERE queue_id = :queue_id AND count > 0;
 
 -- name: reopen_due_lanes
--- alone
+-- unmerged
 -- takes: queue_id bigint, now_ms bigint
-UPDATE lanes {index lanes_waiting} SET place = 2
- WHERE queue_id = :queue_id AND count > 0 AND place = 3 AND open_at_ms <= :now_ms;
+UPDATE lanes {index lanes_throttled} SET state = 2
+ WHERE queue_id = :queue_id AND count > 0 AND state = 3 AND open_at_ms <= :now_ms;
 
 -- name: rebase_lanes
--- alone
+-- unmerged
 -- takes: queue_id bigint, level bigint, virtual bigint
--- Virtual time starts again at nothing, long before it runs out of digits; all stay as far apart as they were.
+-- Virtual time restarts at 0, long before it overflows; the distances between tags stay.
 UPDATE lanes SET tag = tag - :virtual, base = base - :virtual WHERE queue_id = :queue_id AND level = :level;
 
 -- name: rebase_clock
--- alone
+-- unmerged
 -- takes: queue_id bigint, level bigint
 UPDATE clocks SET virtual = 0 WHERE queue_id = :queue_id AND level = :level;
 
 -- name: unrank_lanes
--- alone
+-- unmerged
 -- takes: queue_id bigint
 UPDATE lanes SET rank = 0 WHERE queue_id = :queue_id AND rank <> 0;
 
@@ -189,8 +189,8 @@ UPDATE lanes SET rank = 0 WHERE queue_id = :queue_id AND rank <> 0;
 SELECT q.n, t.level, t.virtual, t.placed FROM {rows} JOIN clocks t ON t.queue_id = q.queue_id ORDER BY t.level;
 
 -- name: take_tasks
--- alone
--- takes: queue_id bigint, level bigint, key text, most bigint, build_id text, keepers text, now_ms bigint
+-- unmerged
+-- takes: queue_id bigint, level bigint, key text, most bigint, build_id text, sticky_worker_ids text, now_ms bigint
 SELECT 1, {task}
   FROM tasks t
  WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key AND t.state = 'ready'
@@ -198,9 +198,9 @@ SELECT 1, {task}
  ORDER BY t.seq LIMIT :most {lock t};
 
 -- name: first_routes
--- alone
--- takes: queue_id bigint, level bigint, key text, most bigint, routes text, keepers text, now_ms bigint
--- The routes whose heads have waited longest: no other route holds one of the lane's next `most` tasks.
+-- unmerged
+-- takes: queue_id bigint, level bigint, key text, most bigint, routes text, sticky_worker_ids text, now_ms bigint
+-- The routes with the oldest heads: no other route holds one of the next `most` tasks of the lane.
 SELECT 1, h.route
   FROM (SELECT each_.value AS route, (
           SELECT t.seq FROM tasks t
@@ -210,8 +210,8 @@ SELECT 1, h.route
  WHERE h.seq IS NOT NULL ORDER BY h.seq LIMIT :most;
 
 -- name: take_tasks_of_route
--- alone
--- takes: queue_id bigint, level bigint, key text, most bigint, route text, keepers text, now_ms bigint
+-- unmerged
+-- takes: queue_id bigint, level bigint, key text, most bigint, route text, sticky_worker_ids text, now_ms bigint
 SELECT 1, {task}
   FROM tasks t
  WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key AND t.route = :route AND t.state = 'ready'
@@ -238,7 +238,7 @@ SELECT q.n, coalesce(sum(CASE WHEN t.lease_expires_at_ms > q.now_ms THEN 1 ELSE 
 SELECT q.n, t.added, t.dispatched FROM {rows} JOIN meters t ON t.queue_id = q.queue_id AND t.minute = q.minute;
 
 -- name: namespace_totals
--- alone
+-- unmerged
 -- takes: namespace text, kind text, minute bigint
 SELECT 1,
        (SELECT count(*) FROM tasks t {index tasks_held_by}
@@ -247,13 +247,13 @@ SELECT 1,
          WHERE u.namespace = :namespace AND u.kind = :kind);
 
 -- name: oldest_at_level
--- alone
+-- unmerged
 -- takes: queue_id bigint, level bigint
 SELECT 1, {task}
   FROM tasks t WHERE t.queue_id = :queue_id AND t.level = :level AND t.state = 'ready' ORDER BY t.seq LIMIT 1;
 
 -- name: backlog_by_level
--- alone
+-- unmerged
 -- takes: queue_id bigint, minute bigint
 SELECT 1, t.level, sum(t.count), count(*), sum(coalesce(t.override_milli, t.wanted_milli)),
        sum(CASE WHEN t.minute = :minute THEN t.dispatched ELSE 0 END),
@@ -262,7 +262,7 @@ SELECT 1, t.level, sum(t.count), count(*), sum(coalesce(t.override_milli, t.want
   FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0 GROUP BY t.level ORDER BY t.level;
 
 -- name: largest_lanes
--- alone
+-- unmerged
 -- takes: queue_id bigint, minute bigint, most bigint
 SELECT 1, {lane}, 1,
        CASE WHEN t.minute = :minute THEN t.dispatched ELSE 0 END,
@@ -275,7 +275,7 @@ SELECT 1, {lane}, 1,
  ORDER BY t.count DESC, t.level, t.key LIMIT :most;
 
 -- name: get_lane
--- alone
+-- unmerged
 -- takes: queue_id bigint, level bigint, key text, minute bigint
 SELECT 1, {lane}, 1,
        CASE WHEN t.minute = :minute THEN t.dispatched ELSE 0 END,
@@ -284,48 +284,48 @@ SELECT 1, {lane}, 1,
   FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key AND t.count > 0;
 
 -- name: lanes_before
--- alone
+-- unmerged
 -- takes: queue_id bigint, level bigint, rank bigint, tag bigint, most bigint
 SELECT 1, {lane}, 1
-  FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level AND t.count > 0 AND t.place = 0
+  FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level AND t.count > 0 AND t.state = 0
    AND (t.rank, t.tag) <= (:rank, :tag)
  ORDER BY t.rank, t.tag, t.key LIMIT :most;
 
 -- name: count_lanes_before
--- alone
+-- unmerged
 -- takes: queue_id bigint, level bigint, rank bigint, tag bigint, most bigint
 SELECT 1, count(*)
-  FROM (SELECT 1 FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level AND t.count > 0 AND t.place = 0
+  FROM (SELECT 1 FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level AND t.count > 0 AND t.state = 0
            AND (t.rank, t.tag) <= (:rank, :tag) LIMIT :most) w;
 
--- name: fresh_lanes_of_level
--- alone
+-- name: new_lanes_of_level
+-- unmerged
 -- takes: queue_id bigint, level bigint, most bigint
 SELECT 1, {lane}, 1
-  FROM lanes t {index lanes_fresh}
- WHERE t.queue_id = :queue_id AND t.count > 0 AND t.place = 1 AND t.level = :level
+  FROM lanes t {index lanes_new}
+ WHERE t.queue_id = :queue_id AND t.count > 0 AND t.state = 1 AND t.level = :level
  ORDER BY t.key LIMIT :most;
 
 -- name: count_before_in_lane
--- alone
+-- unmerged
 -- takes: queue_id bigint, level bigint, key text, seq bigint, most bigint
--- Ordered by key, though there is but one: else planners may walk the whole level in order of arrival.
+-- ORDER BY key, though there is only one: the planner may scan the whole level by arrival otherwise.
 SELECT 1, count(*)
   FROM (SELECT 1 FROM tasks t {index tasks_ready}
          WHERE t.queue_id = :queue_id AND t.level = :level AND t.key BETWEEN :key AND :key
            AND t.state = 'ready' AND t.seq < :seq ORDER BY t.key, t.seq LIMIT :most) w;
 
 -- name: count_before_in_level
--- alone
+-- unmerged
 -- takes: queue_id bigint, level bigint, seq bigint, most bigint
 SELECT 1, count(*)
   FROM (SELECT 1 FROM tasks t WHERE t.queue_id = :queue_id AND t.level = :level
            AND t.state = 'ready' AND t.seq < :seq LIMIT :most) w;
 
 -- name: heads_of_routes
--- alone
+-- unmerged
 -- takes: queue_id bigint, most bigint
--- A loose index scan over `tasks_ready_route`: one probe for each route, however many tasks wait.
+-- A loose index scan over `tasks_ready_route`: one probe per route, however many tasks wait.
 WITH RECURSIVE r (route, number) AS (
   SELECT (SELECT min(w.route) FROM tasks w WHERE w.queue_id = :queue_id AND w.state = 'ready'), 1
   UNION ALL
@@ -341,14 +341,14 @@ SELECT 1, {task}
  ORDER BY r.number;
 
 -- name: count_route
--- alone
+-- unmerged
 -- takes: queue_id bigint, route text, most bigint
 SELECT 1, count(*)
   FROM (SELECT 1 FROM tasks t
          WHERE t.queue_id = :queue_id AND t.route = :route AND t.state = 'ready' LIMIT :most) w;
 
 -- name: head_of_lane
--- alone
+-- unmerged
 -- takes: queue_id bigint, level bigint, key text
 SELECT 1, {task}
   FROM tasks t {index tasks_ready}
@@ -356,21 +356,21 @@ SELECT 1, {task}
  ORDER BY t.key, t.seq LIMIT 1;
 
 -- name: level_summary
--- alone
+-- unmerged
 -- takes: queue_id bigint, level bigint, minute bigint, now_ms bigint, most bigint
--- Idle lanes as well, for what they gave of late.
+-- Includes idle lanes, for their recent dispatches.
 SELECT 1, coalesce(sum(w.is_open), 0), coalesce(sum(CASE WHEN w.is_open = 1 THEN w.count ELSE 0 END), 0),
        coalesce(sum(CASE WHEN w.minute = :minute THEN w.dispatched ELSE 0 END), 0),
        coalesce(sum(CASE WHEN w.minute = :minute THEN w.dispatched_before
                          WHEN w.minute = :minute - 1 THEN w.dispatched ELSE 0 END), 0), count(*)
   FROM (SELECT t.count, t.minute, t.dispatched, t.dispatched_before,
-               CASE WHEN t.count > 0 AND (t.place < 3 OR (t.place = 3 AND t.open_at_ms <= :now_ms))
+               CASE WHEN t.count > 0 AND (t.state < 3 OR (t.state = 3 AND t.open_at_ms <= :now_ms))
                     THEN 1 ELSE 0 END AS is_open
           FROM lanes t WHERE t.queue_id = :queue_id AND t.level = :level LIMIT :most) w;
 
 -- name: refund_lane
 -- takes: queue_id bigint, level bigint, key text, stride bigint, minute bigint
--- Tasks were granted and never delivered. Tag, weight and minute change under the queue's lock alone, which is held.
+-- Tasks were granted and never delivered. Tag, weight and minute change only under the queue's lock, which is held.
 UPDATE lanes
    SET tag = lanes.tag - q.paid, dispatched = lanes.dispatched - q.now,
        dispatched_before = lanes.dispatched_before - q.before
@@ -382,57 +382,57 @@ UPDATE lanes
          GROUP BY t.queue_id, t.level, t.key) q
  WHERE lanes.queue_id = q.queue_id AND lanes.level = q.level AND lanes.key = q.key;
 
--- words: or_join_existing_lane
+-- fragment: or_join_existing_lane
 --   ON CONFLICT (queue_id, level, key) DO UPDATE
 --      SET wanted_milli = excluded.wanted_milli, count = lanes.count + excluded.count,
 --          base = CASE WHEN lanes.count = 0 THEN excluded.base ELSE lanes.base END,
---          place = CASE WHEN lanes.count = 0
+--          state = CASE WHEN lanes.count = 0
 --                         OR coalesce(lanes.override_milli, excluded.wanted_milli) <> lanes.weight_milli
---                       THEN 1 ELSE lanes.place END
+--                       THEN 1 ELSE lanes.state END
 
 -- name: join_lane
 -- takes: queue_id bigint, level bigint, key text, weight_milli bigint, times bigint
--- tally
--- Tasks become ready. An idle lane, or one whose weight changed, is to be placed by the next claim.
-INSERT INTO lanes (queue_id, level, key, tag, weight_milli, wanted_milli, count, place, base)
+-- coalesce
+-- Tasks become ready. An idle lane, or one whose weight changed, becomes NEW: the next claim computes its tag.
+INSERT INTO lanes (queue_id, level, key, tag, weight_milli, wanted_milli, count, state, base)
 SELECT q.queue_id, q.level, q.key, 0, q.weight_milli, q.weight_milli, q.times, 1, coalesce(c.virtual, 0)
   FROM {rows} LEFT JOIN clocks c ON c.queue_id = q.queue_id AND c.level = q.level WHERE true
 {or_join_existing_lane};
 
 -- name: rejoin_lane
 -- takes: queue_id bigint, level bigint, key text
--- As join_lane, for a task that comes back: it brings no opinion about the weight.
-INSERT INTO lanes (queue_id, level, key, tag, weight_milli, wanted_milli, count, place, base)
+-- Like join_lane, for a task that is requeued: it leaves the weight as it is.
+INSERT INTO lanes (queue_id, level, key, tag, weight_milli, wanted_milli, count, state, base)
 SELECT q.queue_id, q.level, q.key, 0, 1000, 1000, count(*), 1, coalesce(max(c.virtual), 0)
   FROM {rows} LEFT JOIN clocks c ON c.queue_id = q.queue_id AND c.level = q.level
  WHERE true GROUP BY q.queue_id, q.level, q.key ORDER BY 1, 2, 3
 ON CONFLICT (queue_id, level, key) DO UPDATE
    SET count = lanes.count + excluded.count,
        base = CASE WHEN lanes.count = 0 THEN excluded.base ELSE lanes.base END,
-       place = CASE WHEN lanes.count = 0 THEN 1 ELSE lanes.place END;
+       state = CASE WHEN lanes.count = 0 THEN 1 ELSE lanes.state END;
 
 -- name: leave_lane
 -- takes: queue_id bigint, level bigint, key text
--- Tasks that leave the line without being granted: cancelled with their run.
+-- Tasks that leave without being dispatched: cancelled with their run.
 UPDATE lanes SET count = lanes.count - q.gone
   FROM (SELECT q.queue_id, q.level, q.key, count(*) AS gone FROM {rows} GROUP BY q.queue_id, q.level, q.key) q
  WHERE lanes.queue_id = q.queue_id AND lanes.level = q.level AND lanes.key = q.key;
 
 -- name: settle_lane
--- takes: queue_id bigint, level bigint, key text, tag bigint, rank bigint, weight_milli bigint, override_milli bigint, place bigint, open_at_ms bigint, held_at bigint, taken bigint, minute bigint
--- The count is lowered, not set: enqueues add to it without the queue's lock. A lane is held at a running limit,
--- or ranked by what its key runs, only if the key, whose row this transaction holds, still runs that much.
+-- takes: queue_id bigint, level bigint, key text, tag bigint, rank bigint, weight_milli bigint, override_milli bigint, state bigint, open_at_ms bigint, held_at bigint, taken bigint, minute bigint
+-- The count is lowered, not set: enqueues add to it without the queue's lock. A lane is blocked at a lease cap, or
+-- ranked by its key's leases, only if the key, whose row this transaction has locked, still has as many.
 UPDATE lanes
    SET tag = q.tag, rank = q.rank, weight_milli = q.weight_milli, override_milli = q.override_milli,
        open_at_ms = q.open_at_ms, count = lanes.count - q.taken,
-       place = CASE WHEN coalesce(q.override_milli, lanes.wanted_milli) <> q.weight_milli THEN 1
+       state = CASE WHEN coalesce(q.override_milli, lanes.wanted_milli) <> q.weight_milli THEN 1
                     WHEN q.held_at IS NOT NULL AND coalesce((
                            SELECT k.running FROM keys k WHERE k.queue_id = q.queue_id AND k.key = q.key), 0) < q.held_at
                     THEN 2
                     WHEN q.rank > 0 AND q.rank <> (2 * coalesce((
                            SELECT k.running FROM keys k WHERE k.queue_id = q.queue_id AND k.key = q.key), 0) + 1)
                          * {stride q.weight_milli}
-                    THEN 2 ELSE q.place END,
+                    THEN 2 ELSE q.state END,
        dispatched_before = CASE WHEN lanes.minute = q.minute THEN lanes.dispatched_before
                                 WHEN lanes.minute = q.minute - 1 THEN lanes.dispatched ELSE 0 END,
        dispatched = CASE WHEN lanes.minute = q.minute THEN lanes.dispatched + q.taken ELSE q.taken END,
@@ -442,46 +442,45 @@ UPDATE lanes
 
 -- name: release_lanes
 -- takes: queue_id bigint, key text
--- A lease of the key has ended: what it held is looked at again, and where shares are measured in what runs
--- its rank has changed.
-UPDATE lanes SET place = 2
+-- A lease of the key has ended: lanes that it blocked, or that are ranked by leases, are DIRTY.
+UPDATE lanes SET state = 2
   FROM (SELECT DISTINCT q.queue_id, q.key FROM {rows}) q
  WHERE lanes.queue_id = q.queue_id AND lanes.key = q.key AND lanes.level IN ({levels})
-   AND lanes.count > 0 AND (lanes.place = 4 OR (lanes.place = 0 AND lanes.rank > 0));
+   AND lanes.count > 0 AND (lanes.state = 4 OR (lanes.state = 0 AND lanes.rank > 0));
 
 -- name: rerank_other_lanes
--- looks
+-- new snapshot
 -- takes: queue_id bigint, key text, level bigint
--- The key was given something at one level, so its rank at the others has changed.
-UPDATE lanes SET place = 2
+-- The key was dispatched at one level, so its rank at the others has changed.
+UPDATE lanes SET state = 2
   FROM {rows}
  WHERE lanes.queue_id = q.queue_id AND lanes.key = q.key AND lanes.level IN ({levels})
-   AND lanes.level <> q.level AND lanes.count > 0 AND lanes.place = 0;
+   AND lanes.level <> q.level AND lanes.count > 0 AND lanes.state = 0;
 
 -- name: mark_lanes
--- looks
--- takes: queue_id bigint, key text, place bigint
--- What an operator asks of a key has changed.
-UPDATE lanes SET place = CASE WHEN lanes.place = 1 THEN 1 ELSE q.place END
+-- new snapshot
+-- takes: queue_id bigint, key text, state bigint
+-- The settings of a key have changed.
+UPDATE lanes SET state = CASE WHEN lanes.state = 1 THEN 1 ELSE q.state END
   FROM {rows}
  WHERE lanes.queue_id = q.queue_id AND lanes.key = q.key AND lanes.level IN ({levels})
    AND lanes.count > 0;
 
--- name: reset_stale_lanes
--- alone
--- takes: queue_id bigint, place bigint
--- The queue's limits have changed: whoever stands aside is looked at again, or may go.
-UPDATE lanes {index lanes_stale} SET place = :place WHERE queue_id = :queue_id AND count > 0 AND place = 2;
+-- name: reset_dirty_lanes
+-- unmerged
+-- takes: queue_id bigint, state bigint
+-- The limits of the queue have changed: lanes that are dirty, throttled or blocked get this state.
+UPDATE lanes {index lanes_dirty} SET state = :state WHERE queue_id = :queue_id AND count > 0 AND state = 2;
 
--- name: reset_waiting_lanes
--- alone
--- takes: queue_id bigint, place bigint
-UPDATE lanes {index lanes_waiting} SET place = :place WHERE queue_id = :queue_id AND count > 0 AND place = 3;
+-- name: reset_throttled_lanes
+-- unmerged
+-- takes: queue_id bigint, state bigint
+UPDATE lanes {index lanes_throttled} SET state = :state WHERE queue_id = :queue_id AND count > 0 AND state = 3;
 
--- name: reset_held_lanes
--- alone
--- takes: queue_id bigint, place bigint
-UPDATE lanes {index lanes_held} SET place = :place WHERE queue_id = :queue_id AND count > 0 AND place = 4;
+-- name: reset_blocked_lanes
+-- unmerged
+-- takes: queue_id bigint, state bigint
+UPDATE lanes {index lanes_blocked} SET state = :state WHERE queue_id = :queue_id AND count > 0 AND state = 4;
 
 -- name: save_clock
 -- takes: queue_id bigint, level bigint, virtual bigint, placed bigint
@@ -501,7 +500,7 @@ SELECT q.queue_id, q.minute, 0, sum(q.dispatched) FROM {rows} WHERE true GROUP B
 ON CONFLICT (queue_id, minute) DO UPDATE SET dispatched = meters.dispatched + excluded.dispatched;
 
 -- name: any_meter_before
--- alone
+-- unmerged
 -- takes: minute bigint
 SELECT 1 FROM meters WHERE minute < :minute LIMIT 1;
 
@@ -510,9 +509,9 @@ SELECT 1 FROM meters WHERE minute < :minute LIMIT 1;
 DELETE FROM meters WHERE minute < (SELECT max(q.before_minute) FROM {rows});
 
 -- name: idle_lanes
--- alone
+-- unmerged
 -- takes: most bigint
--- A level without a clock has given nothing by shares yet: its virtual time is nothing.
+-- A level without a clock has dispatched nothing by shares yet: its virtual time is 0.
 SELECT 1, l.queue_id, l.level, l.key
   FROM lanes l LEFT JOIN clocks c ON c.queue_id = l.queue_id AND c.level = l.level
  WHERE l.count = 0 AND l.tag <= coalesce(c.virtual, 0) AND l.key <> '' LIMIT :most;

@@ -10,7 +10,7 @@ SELECT q.n, {worker}
 
 -- name: list_workers
 -- takes: namespace text, task_queue text
--- All of a namespace, or those of one queue; the freshest first.
+-- Of a namespace or one queue, latest heartbeat first.
 SELECT q.n, {worker}
   FROM {rows} JOIN workers t
     ON t.namespace = q.namespace AND (q.task_queue IS NULL OR t.task_queue = q.task_queue)
@@ -32,7 +32,7 @@ ON CONFLICT (namespace, worker_id) DO UPDATE
 
 -- name: touch_worker
 -- takes: namespace text, worker_id text, heartbeat_at_ms bigint
--- Time never runs backwards for a worker, whichever report arrives last.
+-- Timestamps of a worker never decrease, in whatever order its heartbeats arrive.
 UPDATE workers SET heartbeat_at_ms = q.heartbeat_at_ms
   FROM {rows}
  WHERE workers.namespace = q.namespace AND workers.worker_id = q.worker_id
@@ -56,7 +56,7 @@ UPDATE workers
   FROM {rows} WHERE workers.namespace = q.namespace AND workers.worker_id = q.worker_id;
 
 -- name: silent_workers
--- alone
+-- unmerged
 -- takes: since_ms bigint, most bigint
 SELECT 1, t.namespace, t.worker_id FROM workers t
  WHERE t.heartbeat_at_ms < :since_ms ORDER BY t.heartbeat_at_ms LIMIT :most;

@@ -1,4 +1,4 @@
-"""Messages that workflows are sent, in SQL."""
+"""Messages sent to workflows, in SQL."""
 
 from __future__ import annotations
 

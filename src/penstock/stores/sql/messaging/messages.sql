@@ -1,5 +1,5 @@
 -- columns: message_stream
---   namespace, workflow_id, name, run_id, last_position, told_position, through_position
+--   namespace, workflow_id, name, run_id, last_position, delivered_position, through_position
 -- columns: message
 --   namespace, workflow_id, stream, position, run_id, message_id, digest, input, at_ms
 
@@ -22,11 +22,11 @@ SELECT q.n, {message}
  ORDER BY t.position;
 
 -- name: save_message_stream
--- takes: namespace text, workflow_id text, name text, run_id text, last_position bigint, told_position bigint, through_position bigint
+-- takes: namespace text, workflow_id text, name text, run_id text, last_position bigint, delivered_position bigint, through_position bigint
 INSERT INTO message_streams ({columns})
 SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.namespace, q.workflow_id, q.name
 ON CONFLICT (namespace, workflow_id, name) DO UPDATE
-   SET run_id = excluded.run_id, last_position = excluded.last_position, told_position = excluded.told_position,
+   SET run_id = excluded.run_id, last_position = excluded.last_position, delivered_position = excluded.delivered_position,
        through_position = excluded.through_position;
 
 -- name: insert_message
@@ -46,7 +46,7 @@ UPDATE messages SET run_id = q.run_id
    AND messages.stream = q.stream AND messages.position > q.after;
 
 -- name: forget_messages
--- alone
+-- unmerged
 -- takes: namespace text, workflow_id text, stream text, through bigint
 DELETE FROM messages
  WHERE namespace = :namespace AND workflow_id = :workflow_id AND stream = :stream AND position <= :through;

@@ -1,4 +1,4 @@
-"""Letters between runs in SQL."""
+"""The outbox in SQL: messages between runs, until they are delivered."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class SqlOutbox:
     async def waiting(self, limit: int) -> Sequence[str]:
         return [row[1] for row in await self._session.fetch("waiting_outbox_messages", limit)]
 
-    def insert(self, letter: OutboxMessage) -> None:
-        self._session.record("insert_outbox_message", *astuple(letter))
+    def insert(self, message: OutboxMessage) -> None:
+        self._session.record("insert_outbox_message", *astuple(message))
 
     def delete(self, message_id: str) -> None:
         self._session.record("delete_outbox_message", message_id)

@@ -1,4 +1,4 @@
-"""Requests that were accepted under their callers' ids, in SQL."""
+"""Accepted requests by the caller's request id, in SQL."""
 
 from __future__ import annotations
 

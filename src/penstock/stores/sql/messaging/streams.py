@@ -1,4 +1,4 @@
-"""Streams that runs write, in SQL."""
+"""Streams written by runs, in SQL."""
 
 from __future__ import annotations
 

@@ -22,27 +22,27 @@ SELECT q.n, t.item_offset
    AND t.idempotency_key = q.idempotency_key;
 
 -- name: item_sizes
--- alone
+-- unmerged
 -- takes: run_id text, stream text, first bigint, most bigint
 SELECT 1, t.size FROM stream_items t
  WHERE t.run_id = :run_id AND t.stream = :stream AND t.item_offset >= :first
  ORDER BY t.item_offset LIMIT :most;
 
 -- name: page_of_items
--- alone
+-- unmerged
 -- takes: run_id text, stream text, first bigint, most bigint
 SELECT 1, {stream_item} FROM stream_items t
  WHERE t.run_id = :run_id AND t.stream = :stream AND t.item_offset >= :first
  ORDER BY t.item_offset LIMIT :most;
 
 -- name: expired_streams
--- alone
+-- unmerged
 -- takes: now_ms bigint, most bigint
 SELECT 1, t.run_id, t.name FROM workflow_streams t
  WHERE t.expires_at_ms <= :now_ms ORDER BY t.expires_at_ms, t.run_id, t.name LIMIT :most;
 
 -- name: clear_items
--- alone
+-- unmerged
 -- takes: run_id text, stream text, most bigint
 DELETE FROM stream_items
  WHERE run_id = :run_id AND stream = :stream

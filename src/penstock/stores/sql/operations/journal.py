@@ -1,4 +1,4 @@
-"""The journal in SQL: what was granted and what ended, line by line."""
+"""The journal in SQL: grants and ends of leases, line by line."""
 
 from __future__ import annotations
 

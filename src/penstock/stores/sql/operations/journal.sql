@@ -3,12 +3,12 @@
 INSERT INTO journal ({columns}) SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.n;
 
 -- name: journal_page
--- alone
+-- unmerged
 -- takes: after bigint, most bigint
 SELECT 1, t.seq, t.line FROM journal t WHERE t.seq > :after ORDER BY t.seq LIMIT :most;
 
 -- name: any_journal_before
--- alone
+-- unmerged
 -- takes: at_ms bigint
 SELECT 1 FROM journal t WHERE t.at_ms < :at_ms LIMIT 1;
 

@@ -19,7 +19,7 @@ SELECT q.n, CASE WHEN EXISTS (SELECT 1 FROM runs r WHERE r.namespace = q.name)
   FROM {rows};
 
 -- name: reserve_namespace
--- alone
+-- unmerged
 -- takes: name text, description text, retention_days bigint, status text, external_storage text, created_at_ms bigint, updated_at_ms bigint, fair bigint
 INSERT INTO namespaces ({columns})
 VALUES ({values})

@@ -1,4 +1,4 @@
-"""Nonces of signed requests in SQL, so that a replay is seen on every node."""
+"""Nonces of signed requests in SQL, so that a replay is detected on every server."""
 
 from __future__ import annotations
 

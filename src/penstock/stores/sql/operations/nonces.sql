@@ -1,5 +1,5 @@
 -- name: register_nonce
--- alone
+-- unmerged
 -- takes: key text, nonce text, expires_at_ms bigint
 INSERT INTO nonces ({columns})
 VALUES ({values})
@@ -7,7 +7,7 @@ ON CONFLICT (key, nonce) DO NOTHING
 RETURNING 1, key, nonce;
 
 -- name: any_expired_nonce
--- alone
+-- unmerged
 -- takes: now_ms bigint
 SELECT 1 FROM nonces WHERE expires_at_ms < :now_ms LIMIT 1;
 

@@ -19,31 +19,21 @@ from penstock.core.model import (
     RetrySchedule,
     RunId,
 )
+from penstock.stores import mutable_columns
 from penstock.stores.sql.row_cache import CachedTable, length_of
 from penstock.stores.sql.session import Row, Session
 
-_CHANGING = (
-    "activity_id",
-    "status",
-    "attempt",
-    "started_at_ms",
-    "heartbeat_at_ms",
-    "heartbeat_details",
-    "deadline_at_ms",
-    "closed_at_ms",
-    "worker_deaths",
-    "quarantined",
-)
-_changing = attrgetter(*_CHANGING)
+_SAVED = ("activity_id", *mutable_columns.ACTIVITIES)
+_saved = attrgetter(*_SAVED)
 _length = length_of("arguments", "extra", "heartbeat_details")
 _OF_A_PAUSE = 40
-"""What a number takes in memory, as if it were text."""
+"""The size of a number, counted as if it were text."""
 _STATUSES = {each.value: each for each in ActivityStatus}
 _SHORT = 1024
 _read_retry = msgspec.json.Decoder(RetrySchedule).decode
 _read_timeouts = lru_cache(maxsize=256)(msgspec.json.Decoder(ActivityTimeouts).decode)
 _read_short_retry = lru_cache(maxsize=256)(_read_retry)
-"""Many activities say the same, so what a text says is worked out once."""
+"""Many activities have the same retry policy and timeouts, so decoding is cached."""
 
 
 class SqlActivities:
@@ -70,7 +60,7 @@ class SqlActivities:
         self._session.inserted(ACTIVITIES, activity)
 
     def save(self, activity: Activity) -> None:
-        self._session.record("save_activity", *_changing(activity))
+        self._session.record("save_activity", *_saved(activity))
         self._session.saved(ACTIVITIES, activity)
 
 
@@ -92,9 +82,9 @@ def _size(activity: Activity) -> int:
 ACTIVITIES = CachedTable(
     "activities",
     Activity.__struct_fields__,
-    _CHANGING,
+    _SAVED,
     _activity,
     size=_size,
-    is_over=lambda activity: not activity.status.is_open,
-    told=("insert_activity", "save_activity"),
+    is_finished=lambda activity: not activity.status.is_open,
+    written_by=("insert_activity", "save_activity"),
 )

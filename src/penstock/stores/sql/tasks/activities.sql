@@ -15,7 +15,7 @@ SELECT q.n, {activity}
  ORDER BY t.step;
 
 -- name: overdue_activities
--- alone
+-- unmerged
 -- takes: now_ms bigint, most bigint
 SELECT 1, t.activity_id FROM activities t WHERE t.deadline_at_ms <= :now_ms ORDER BY t.deadline_at_ms LIMIT :most;
 

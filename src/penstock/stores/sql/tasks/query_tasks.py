@@ -1,4 +1,4 @@
-"""Query tasks in SQL: short-lived rows, so that any server can ask and any other answer."""
+"""Query tasks in SQL: short-lived rows, so that one server can ask and another can answer."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class SqlQueries:
         return int(rows[0][1])
 
     async def pending_on(self, lines: Sequence[QueryQueue], now_ms: int) -> Sequence[QueryQueue]:
-        asked = [(namespace, task_queue, kind, now_ms) for kind, namespace, task_queue in lines]
-        answers = await self._session.fetch_each("count_pending_queries", asked)
+        parameters = [(namespace, task_queue, kind, now_ms) for kind, namespace, task_queue in lines]
+        answers = await self._session.fetch_each("count_pending_queries", parameters)
         return [line for line, rows in zip(lines, answers, strict=True) if int(rows[0][1])]
 
     async def lock_next(

@@ -21,7 +21,7 @@ SELECT q.n, count(t.query_id)
  GROUP BY q.n;
 
 -- name: lock_next_query
--- alone
+-- unmerged
 -- takes: namespace text, task_queue text, kind text, types text, build_id text, now_ms bigint
 SELECT 1, {query}
   FROM query_tasks t
@@ -32,7 +32,7 @@ SELECT 1, {query}
  ORDER BY t.created_at_ms, t.query_id LIMIT 1 {lock t};
 
 -- name: expired_queries
--- alone
+-- unmerged
 -- takes: now_ms bigint, most bigint
 SELECT 1, t.query_id FROM query_tasks t
  WHERE t.expires_at_ms <= :now_ms OR (t.state = 'leased' AND t.lease_expires_at_ms <= :now_ms)

@@ -1,4 +1,4 @@
-"""Tasks in SQL: their rows, and the count of their lane."""
+"""Tasks in SQL, and the counts of their lanes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from penstock.core.scheduling.dispatch import WorkerFilter
 from penstock.core.scheduling.slots import SlotUsage
 from penstock.core.timestamps import MINUTE_MS
 from penstock.ports.wakeups import queue_topic, scope_topic
+from penstock.stores import mutable_columns
 from penstock.stores.sql.operations.journal import SqlJournal
 from penstock.stores.sql.row_cache import CachedTable, length_of
 from penstock.stores.sql.session import Row, Session
@@ -43,31 +44,10 @@ _PLACE = attrgetter(
     "sticky_worker_id",
     "sticky_until_ms",
 )
-_CHANGING = (
-    "task_id",
-    "state",
-    "available_at_ms",
-    "attempt",
-    "lease_owner",
-    "lease_token",
-    "lease_expires_at_ms",
-    "leased_at_ms",
-    "poll_request_id",
-    "done_token",
-    "done_digest",
-    "done_outcome",
-    "last_error",
-    "counted",
-    "scopes",
-    "claimed",
-    "granted_at_ms",
-    "retry_due_at_ms",
-    "sticky_worker_id",
-    "sticky_until_ms",
-)
-_changing = attrgetter(*_CHANGING)
+_SAVED = ("task_id", *mutable_columns.TASKS)
+_saved = attrgetter(*_SAVED)
 SEPARATOR = "\x1f"
-"""Stands in no name."""
+"""Does not occur in names."""
 _KINDS = {each.value: each for each in TaskKind}
 _STATES = {each.value: each for each in TaskState}
 
@@ -98,8 +78,8 @@ class SqlTasks:
     async def held(
         self, namespace: str, kind: TaskKind, sessions: Sequence[tuple[str, int]]
     ) -> Sequence[SlotUsage]:
-        asked = ((namespace, worker_id, kind, since_ms) for worker_id, since_ms in sessions)
-        answers = await self._session.fetch_each("held_by_worker", asked)
+        parameters = ((namespace, worker_id, kind, since_ms) for worker_id, since_ms in sessions)
+        answers = await self._session.fetch_each("held_by_worker", parameters)
         return [SlotUsage(*rows[0][1:]) if rows else SlotUsage() for rows in answers]
 
     async def notify_at_ends(self, namespace: str, kind: TaskKind, worker_ids: Sequence[str]) -> None:
@@ -160,18 +140,17 @@ class SqlTasks:
     def save(self, task: Task, was: TaskState) -> None:
         ended = was is TaskState.LEASED and task.state is not TaskState.LEASED
         counted = ended and (task.counted or task.scopes or task.claimed)
-        row_cache = replace(task, counted=0, scopes="", claimed=0) if counted else task
-        self._session.record("save_task", *_changing(row_cache))
-        self._session.saved(TASKS, row_cache)
+        saved = replace(task, counted=0, scopes="", claimed=0) if counted else task
+        self._session.record("save_task", *_saved(saved))
+        self._session.saved(TASKS, saved)
         if ended:
             self._uncount(task)
-        if task.state is TaskState.READY and was is not TaskState.READY:
-            self._session.record("rejoin_lane", task.queue_id, task.level, task.key)
-        elif was is TaskState.READY and task.state is not TaskState.READY:
-            self._session.record("leave_lane", task.queue_id, task.level, task.key)
+        if (was is TaskState.READY) != (task.state is TaskState.READY):
+            move = "leave_lane" if was is TaskState.READY else "rejoin_lane"
+            self._session.record(move, task.queue_id, task.level, task.key)
 
     def lease(self, task: Task) -> None:
-        self._session.record("save_task", *_changing(task))
+        self._session.record("save_task", *_saved(task))
         self._session.saved(TASKS, task)
 
     def _uncount(self, task: Task) -> None:
@@ -188,12 +167,12 @@ class SqlTasks:
 
 
 def route(type_: str, build_id: str | None) -> str:
-    """What a worker must know and be to take a task, as one text."""
+    """The type and build that a worker needs to take a task, as one text."""
     return f"{type_}{SEPARATOR}{build_id or ''}"
 
 
 def routes(worker_filter: WorkerFilter) -> list[str]:
-    """Every route that a worker which names its types can take."""
+    """The routes that a worker with registered types can take."""
     builds = [None] if worker_filter.build_id is None else [None, worker_filter.build_id]
     return [route(type_, build) for type_ in worker_filter.types for build in builds]
 
@@ -203,7 +182,7 @@ def routes_of(worker_filter: WorkerFilter) -> str:
 
 
 def sticky_workers_of(worker_filter: WorkerFilter) -> str:
-    """The workers whose reserved tasks a fit takes, as one text."""
+    """The workers whose sticky tasks match a filter, as one text."""
     return (
         SEPARATOR + SEPARATOR.join(worker_filter.sticky_workers) + SEPARATOR
         if worker_filter.sticky_workers
@@ -212,7 +191,7 @@ def sticky_workers_of(worker_filter: WorkerFilter) -> str:
 
 
 def types_of(worker_filter: WorkerFilter) -> str:
-    """The types of a fit as one text, so that it travels beside other fits in one statement."""
+    """The types of a filter as one text, so that several filters can be sent in one statement."""
     return SEPARATOR + SEPARATOR.join(worker_filter.types) + SEPARATOR if worker_filter.types else ""
 
 
@@ -227,11 +206,11 @@ def task_of(row: Row) -> Task:
 TASKS = CachedTable(
     "tasks",
     Task.__struct_fields__,
-    _CHANGING,
+    _SAVED,
     task_of,
     size=length_of("last_error", "scopes"),
-    is_over=lambda task: not task.is_live,
-    told=("save_task", "insert_task"),
+    is_finished=lambda task: not task.is_live,
+    written_by=("save_task", "insert_task"),
     owner_of=lambda task: task.run_id if task.kind is TaskKind.WORKFLOW else None,
 )
-"""A task has its place in line from the database, so that it is at hand only after it was read."""
+"""The database assigns the sequence number of a task, so a task is cached only after it was read."""

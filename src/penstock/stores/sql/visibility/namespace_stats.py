@@ -1,4 +1,4 @@
-"""What an operator counts and looks for in a namespace, in SQL."""
+"""Statistics of a namespace, and runs and tasks that need attention, in SQL."""
 
 from __future__ import annotations
 

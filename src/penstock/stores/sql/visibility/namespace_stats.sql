@@ -1,12 +1,12 @@
 -- name: live_tasks_of_run
--- alone
+-- unmerged
 -- takes: run_id text, most bigint
 SELECT 1, {task}
   FROM tasks t WHERE t.run_id = :run_id AND t.state <> 'done' AND t.state <> 'cancelled'
  ORDER BY t.task_id LIMIT :most;
 
 -- name: count_open_runs
--- alone
+-- unmerged
 -- takes: namespace text, most bigint
 SELECT 1, t.status, count(*), CAST(sum(t.last_sequence) AS bigint), max(t.last_sequence),
        count(t.blocked), CAST(sum(CASE WHEN t.task_failures > 0 THEN 1 ELSE 0 END) AS bigint)
@@ -16,7 +16,7 @@ SELECT 1, t.status, count(*), CAST(sum(t.last_sequence) AS bigint), max(t.last_s
  GROUP BY t.status;
 
 -- name: count_closed_runs
--- alone
+-- unmerged
 -- takes: namespace text, most bigint
 SELECT 1, t.status, count(*), count(t.archived_at_ms)
   FROM (SELECT r.status, r.archived_at_ms FROM runs r
@@ -25,7 +25,7 @@ SELECT 1, t.status, count(*), count(t.archived_at_ms)
  GROUP BY t.status;
 
 -- name: failing_runs_by_type
--- alone
+-- unmerged
 -- takes: namespace text, most bigint
 SELECT 1, t.workflow_type, max(t.task_failures), count(*)
   FROM (SELECT r.workflow_type, r.task_failures FROM runs r
@@ -34,7 +34,7 @@ SELECT 1, t.workflow_type, max(t.task_failures), count(*)
  GROUP BY t.workflow_type ORDER BY max(t.task_failures) DESC, t.workflow_type;
 
 -- name: runs_without_task
--- alone
+-- unmerged
 -- takes: namespace text, looked bigint, most bigint
 SELECT 1, t.run_id
   FROM (SELECT r.run_id, r.started_at_ms, r.owed, r.open_activities, r.open_timers, r.open_children FROM runs r
@@ -46,7 +46,7 @@ SELECT 1, t.run_id
  ORDER BY t.started_at_ms, t.run_id LIMIT :most;
 
 -- name: overdue_tasks_of_namespace
--- alone
+-- unmerged
 -- takes: namespace text, now_ms bigint, most bigint
 SELECT 1, {task}
   FROM tasks t
@@ -54,7 +54,7 @@ SELECT 1, {task}
  ORDER BY t.lease_expires_at_ms, t.task_id LIMIT :most;
 
 -- name: overdue_activities_of_namespace
--- alone
+-- unmerged
 -- takes: namespace text, now_ms bigint, most bigint
 SELECT 1, t.activity_id
   FROM activities t JOIN runs r ON r.run_id = t.run_id

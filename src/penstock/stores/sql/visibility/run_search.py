@@ -1,7 +1,7 @@
-"""From a filter to a statement: our words, and every value of the caller as a parameter.
+"""Translates a search filter into SQL; every value of the caller is a parameter.
 
-A statement reads a bounded number of candidates from a driver's indexes, newest first, and holds the runs that
-they name against the whole filter.
+A statement reads a bounded number of candidates from the indexes of an index plan, newest first, and evaluates the
+whole filter on the runs that they name.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _PLACES = {
     IndexKey.TASK_QUEUE: ("runs_by_queue", "t.task_queue = {value}"),
     IndexKey.WORKFLOW_TYPE: ("runs_by_type", "t.workflow_type = {value}"),
 }
-"""The index of a range, and what its rows have in common."""
+"""The index of a range, and the condition that selects its rows."""
 
 
 class Window(Struct, frozen=True):
-    """From which start on (included) to which (excluded) a statement looks, and at how many runs."""
+    """The start times that a statement covers, from (inclusive) and to (exclusive), and its number of candidates."""
 
     lower: tuple[int, str]
     upper: tuple[int, str]
@@ -47,7 +47,7 @@ class Window(Struct, frozen=True):
 
 
 class SqlSearch:
-    """What is asked of one namespace, in one dialect."""
+    """A search in one namespace, in one dialect."""
 
     def __init__(self, dialect: Dialect, namespace: str, wanted: Filter) -> None:
         self._dialect = dialect
@@ -55,7 +55,7 @@ class SqlSearch:
         self._wanted = wanted
 
     def horizon(self, driver: IndexPlan, window: Window) -> Fetch:
-        """The last candidate of a full portion; nothing when the portion is not full."""
+        """The last candidate of a full portion; None if the portion is not full."""
         words = _Words(self._dialect)
         candidates = words.candidates(self._namespace, driver, window)
         return words.fetch(
@@ -78,7 +78,7 @@ class SqlSearch:
         )
 
     def _matching(self, words: _Words, driver: IndexPlan, window: Window) -> str:
-        """The candidates one after the other, each with its run: PostgreSQL is kept from reading all runs at once."""
+        """Joins each candidate with its run (LATERAL), so that PostgreSQL does not read all runs at once."""
         candidates = words.candidates(self._namespace, driver, window)
         runs = f"runs t WHERE t.run_id = c.run_id AND {words.condition(self._wanted)}"
         if self._dialect is Dialect.SQLITE:
@@ -87,14 +87,14 @@ class SqlSearch:
 
 
 class _Words:
-    """The text of one statement, and its values."""
+    """Collects the parameters of one statement."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._values: list[Any] = []
 
     def fetch(self, sql: str) -> Fetch:
-        statement = Statement("search", sql, (), rank=0, answers=True, alone=True, locks=False)
+        statement = Statement("search", sql, (), rank=0, returns_rows=True, unmerged=True, locks=False)
         return Fetch(statement, tuple(self._values))
 
     def put(self, value: str | int) -> str:
@@ -144,10 +144,10 @@ class _Words:
         return f"{select} {order} LIMIT {self.put(window.portion)}"
 
     def _by_index(self, name: str) -> str:
-        """SQLite is told; PostgreSQL has no other index that would do."""
+        """Names the index for SQLite; PostgreSQL has no other candidate."""
         return f" INDEXED BY {name}" if name and self._dialect is Dialect.SQLITE else ""
 
-    # conditions, of which none is ever null
+    # conditions; none of them is ever NULL
 
     def condition(self, wanted: Filter) -> str:
         match wanted:
@@ -182,7 +182,7 @@ class _Words:
         return f"EXISTS (SELECT 1 FROM run_attributes a WHERE {inside})"
 
     def _of_kind(self, test: EntryTest) -> str:
-        """Marks of another kind are neither less nor more."""
+        """Values of another type compare as neither less nor greater."""
         match test.relation:
             case Relation.BELOW | Relation.AT_MOST:
                 return f" AND a.value >= {self.put(kind_of(test.marks[0]).value)}"

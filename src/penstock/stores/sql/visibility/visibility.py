@@ -1,4 +1,4 @@
-"""Finding runs in SQL: a bounded number of them is looked at, by the index that reaches furthest back."""
+"""Search for runs in SQL: reads a bounded number of candidates, by the index that reaches furthest back in time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.stores.sql.workflows.runs import run_from
 
 FIRST_PORTION_MIN = 100
 GROWTH = 4
-"""A portion that did not fill the page is followed by one that is so many times as large."""
+"""After a portion that did not fill the page, the next one is larger by this factor."""
 
 
 class SqlVisibility:
@@ -69,7 +69,7 @@ class SqlVisibility:
 
 
 class _Look:
-    """One look through the runs of a namespace, portion by portion, newest first."""
+    """One pass over the runs of a namespace, portion by portion, newest first."""
 
     def __init__(self, session: Session, search: RunSearch, after: PageStart | None) -> None:
         self.search = run_search.SqlSearch(dialect_of(session.statements), search.namespace, search.wanted)
@@ -85,9 +85,9 @@ class _Look:
         return self._drivers[0]
 
     async def ahead(self, portion: int) -> PageStart | None:
-        """Move to the next portion; returns where it ends, None when there is nothing beyond it.
+        """Move to the next portion; returns where it ends, None if it is the last one.
 
-        Of several drivers the one is kept that reaches furthest back with so many runs.
+        Of several index plans, keeps the one that reaches furthest back with as many candidates.
         """
         window = Window(self._lower, self._upper, portion)
         fetches = tuple(self.search.horizon(driver, window) for driver in self._drivers)

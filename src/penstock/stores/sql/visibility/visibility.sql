@@ -9,7 +9,7 @@ SELECT {q.columns} FROM {rows} WHERE true
 ON CONFLICT (run_id, name, value) DO NOTHING;
 
 -- name: unindexed_runs
--- alone
+-- unmerged
 -- takes: most bigint
 SELECT 1, t.run_id FROM unindexed_runs t ORDER BY t.run_id LIMIT :most;
 
@@ -23,7 +23,7 @@ SELECT q.n, t.name, t.type
   FROM {rows} JOIN search_attributes t ON t.namespace = q.namespace ORDER BY t.name;
 
 -- name: register_search_attribute
--- alone
+-- unmerged
 -- takes: namespace text, name text, type text
 INSERT INTO search_attributes ({columns})
 VALUES ({values})

@@ -1,4 +1,4 @@
-"""Children of runs in SQL."""
+"""Child runs in SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories, and the events that wait to enter one, in SQL."""
+"""Histories and buffered events in SQL."""
 
 from __future__ import annotations
 

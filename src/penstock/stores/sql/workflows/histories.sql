@@ -1,14 +1,14 @@
 -- columns: event
 --   run_id, sequence, type, payload, recorded_at_ms, task_id
 
--- words: events_so_far
+-- fragment: events_so_far
 --   SELECT e.*, sum(octet_length(e.payload)) OVER (ORDER BY e.sequence) - octet_length(e.payload) AS bytes_before
--- words: events_so_far_back
+-- fragment: events_so_far_back
 --   SELECT e.*, sum(octet_length(e.payload)) OVER (ORDER BY e.sequence DESC) - octet_length(e.payload) AS bytes_before
 
--- A page ends at so many events, and where it is large enough: events may be of any size.
+-- A page is limited by the number and by the size of its events.
 -- name: page_history
--- alone
+-- unmerged
 -- takes: run_id text, after bigint, most bigint, bytes bigint
 SELECT 1, {event}
   FROM ({events_so_far}
@@ -17,7 +17,7 @@ SELECT 1, {event}
  WHERE t.bytes_before < :bytes ORDER BY t.sequence;
 
 -- name: page_history_back
--- alone
+-- unmerged
 -- takes: run_id text, before bigint, most bigint, bytes bigint
 SELECT 1, {event}
   FROM ({events_so_far_back}

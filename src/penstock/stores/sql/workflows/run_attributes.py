@@ -1,4 +1,4 @@
-"""What runs are found by, written down beside them."""
+"""The search entries of runs: attributes, memo values and the parent."""
 
 from __future__ import annotations
 

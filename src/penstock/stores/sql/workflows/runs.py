@@ -1,45 +1,30 @@
-"""Runs and the workflow ids that name them, in SQL."""
+"""Runs and instances in SQL."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import astuple
 
 from penstock.core.model import Instance, Run, RunHost, RunId, RunStatus
+from penstock.core.run_codec import (
+    decode_block,
+    decode_lineage,
+    decode_waits,
+    encode_block,
+    encode_lineage,
+    encode_waits,
+)
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import PageStart, RunFilter
+from penstock.stores import mutable_columns
 from penstock.stores.sql.row_cache import CachedTable, length_of
 from penstock.stores.sql.session import Row, Session
 from penstock.stores.sql.workflows.run_attributes import record_entries, replace_entries
 
-_CHANGING = (
-    "run_id",
-    "status",
-    "closed_reason",
-    "output",
-    "closed_at_ms",
-    "last_progress_at_ms",
-    "deadline_at_ms",
-    "last_sequence",
-    "last_step",
-    "last_task",
-    "open_activities",
-    "open_timers",
-    "buffered",
-    "task_failures",
-    "task_error",
-    "open_children",
-    "open_updates",
-    "unseen_signals",
-    "last_request",
-    "owed",
-    "waits",
-    "blocked",
-    "archived_at_ms",
-)
+_SAVED = ("run_id", *mutable_columns.RUNS)
 _SELDOM = (
     "closed_reason",
     "output",
@@ -50,16 +35,16 @@ _SELDOM = (
     "blocked",
     "archived_at_ms",
 )
-"""What stays while a run only goes on; the columns by which runs are searched are among them."""
-_changing, _seldom = attrgetter(*_CHANGING), attrgetter(*_SELDOM)
-_course = attrgetter(*(each for each in _CHANGING if each not in _SELDOM))
+"""The columns that rarely change while a run is open; they include all indexed columns that a save writes."""
+_PROGRESS = tuple(each for each in _SAVED if each not in _SELDOM)
+_seldom = attrgetter(*_SELDOM)
 _HOSTS = {each.value: each for each in RunHost}
 _STATUSES = {each.value: each for each in RunStatus}
 
 
 _RESERVE_TRIES = 10
 _INSTANCE = 4
-"""So many columns an instance has; in an answer they stand behind its number."""
+"""The number of columns of an instance; in a fetched row they follow the row number."""
 
 
 class SqlRuns:
@@ -140,16 +125,16 @@ class SqlRuns:
         return [RunId(row[1]) for row in rows]
 
     def insert(self, run: Run) -> None:
-        self._session.record("insert_run", *astuple(run))
+        self._session.record("insert_run", *row_values(run))
         self._session.inserted(RUNS, run)
         record_entries(self._session, run)
 
     def save(self, run: Run) -> None:
         before = self._session.cached(RUNS, run.run_id)
         if before is not None and _seldom(before) == _seldom(run):
-            self._session.record("save_run_progress", *_course(run))
+            self._session.record("save_run_progress", *_progress(run))
         else:
-            self._session.record("save_run", *_changing(run))
+            self._session.record("save_run", *_saved(run))
         self._session.saved(RUNS, run)
 
     def save_attributes(self, run: Run) -> None:
@@ -162,31 +147,70 @@ class SqlRuns:
         )
 
 
+_COLUMNS = Run.__struct_fields__
+_HOST, _STATUS = _COLUMNS.index("host"), _COLUMNS.index("status")
+_CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "lineage": (encode_lineage, decode_lineage),
+    "waits": (encode_waits, decode_waits),
+    "blocked": (encode_block, decode_block),
+}
+"""The columns that hold a structured field as text."""
+_DECODERS = [(_COLUMNS.index(name), decode) for name, (_, decode) in _CODECS.items()]
+
+
 def run_from(row: Row) -> Run:
     values: list[Any]
     _, *values = row
-    values[4] = _HOSTS[values[4]]
-    values[21] = _STATUSES[values[21]]
+    values[_HOST] = _HOSTS[values[_HOST]]
+    values[_STATUS] = _STATUSES[values[_STATUS]]
+    for index, decode in _DECODERS:
+        values[index] = decode(values[index])
     return Run(*values)
+
+
+def _encoder(columns: Sequence[str]) -> Callable[[Run], list[Any]]:
+    """A function from a run to the values of these columns."""
+    values_of = attrgetter(*columns)
+    encoders = [(columns.index(name), encode) for name, (encode, _) in _CODECS.items() if name in columns]
+
+    def encoded(run: Run) -> list[Any]:
+        values = list(values_of(run))
+        for index, encode in encoders:
+            values[index] = encode(values[index])
+        return values
+
+    return encoded
+
+
+row_values, _saved, _progress = map(_encoder, (_COLUMNS, _SAVED, _PROGRESS))
+_texts_size = length_of("input", "output", "memo", "search_attributes", "task_error")
+_WAIT_SIZE = 64
+"""About as many characters describe one step that the code waits for."""
+
+
+def _size(run: Run) -> int:
+    waits = run.waits
+    open_steps = len(waits.groups) + sum(len(each.members) for each in waits.selections)
+    open_steps += len(waits.external) + len(waits.ending)
+    block = 0 if run.blocked is None else len(run.blocked.message) + len(run.blocked.yielded or "")
+    return _texts_size(run) + open_steps * _WAIT_SIZE + block
 
 
 RUNS = CachedTable(
     "runs",
-    Run.__struct_fields__,
-    _CHANGING,
+    _COLUMNS,
+    _SAVED,
     run_from,
-    size=length_of(
-        "input", "output", "memo", "search_attributes", "waits", "lineage", "task_error", "blocked"
-    ),
-    is_over=lambda run: run.status.is_terminal,
-    told=("insert_run", "save_run", "save_run_progress"),
+    size=_size,
+    is_finished=lambda run: run.status.is_terminal,
+    written_by=("insert_run", "save_run", "save_run_progress"),
 )
 
 
 def _contended(instance: Instance) -> Unavailable:
     return Unavailable(
         Reason.STORE_UNAVAILABLE,
-        f"The workflow id {instance.workflow_id!r} was deleted and taken again too often meanwhile. Try again.",
+        f"The workflow id {instance.workflow_id!r} was deleted and reused too often in the meantime. Try again.",
         outcome="none",
         retryable=True,
     )

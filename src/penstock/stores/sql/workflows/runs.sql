@@ -8,7 +8,7 @@
 
 -- name: reserve_instance
 -- takes: namespace text, workflow_id text, run_id text, run_count bigint
--- Whoever inserts first has the id; on several nodes the second waits here for the first one's commit.
+-- The first insert reserves the id; a concurrent one on another server waits here for its commit.
 INSERT INTO instances ({columns})
 SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.namespace, q.workflow_id
 ON CONFLICT (namespace, workflow_id) DO NOTHING
@@ -36,7 +36,7 @@ SELECT q.n, {run}
   FROM {rows} JOIN runs t ON t.run_id = q.run_id ORDER BY t.run_id {lock t};
 
 -- name: runs_of_instance
--- alone
+-- unmerged
 -- takes: namespace text, workflow_id text, after_ms bigint, after_id text, most bigint
 SELECT 1, {run}
   FROM runs t
@@ -45,7 +45,7 @@ SELECT 1, {run}
  ORDER BY t.started_at_ms, t.run_id LIMIT :most;
 
 -- name: overdue_runs
--- alone
+-- unmerged
 -- takes: now_ms bigint, most bigint
 SELECT 1, t.run_id FROM runs t WHERE t.deadline_at_ms <= :now_ms ORDER BY t.deadline_at_ms LIMIT :most;
 
@@ -75,14 +75,14 @@ UPDATE instances SET run_id = q.run_id, run_count = q.run_count
   FROM {rows} WHERE instances.namespace = q.namespace AND instances.workflow_id = q.workflow_id;
 
 -- name: blocked_runs
--- alone
+-- unmerged
 -- takes: namespace text, task_queue text, most bigint
 SELECT 1, t.run_id FROM runs t
  WHERE t.namespace = :namespace AND t.task_queue = :task_queue AND t.blocked IS NOT NULL
  ORDER BY t.run_id LIMIT :most;
 
 -- name: page_runs
--- alone
+-- unmerged
 -- takes: namespace text, host text, type text, bucket text, pattern text, before_ms bigint, before_id text, most bigint
 SELECT 1, {run}
   FROM runs t

@@ -1,7 +1,7 @@
 -- name: save_run_progress
 -- takes: run_id text, status text, last_progress_at_ms bigint, last_sequence bigint, last_step bigint, last_task bigint, open_activities bigint, open_timers bigint, buffered bigint, open_children bigint, open_updates bigint, unseen_signals bigint, last_request bigint, owed bigint, waits text
--- As save_run, for a run that only went on. An update takes a row out of every index of which it names a column and
--- puts it back, whether the column changes or not: this one names none.
+-- Like save_run, without indexed columns. SQLite rewrites the entries of every index of which an update names a column,
+-- whether its value changes or not.
 UPDATE runs
    SET status = q.status, last_progress_at_ms = q.last_progress_at_ms, last_sequence = q.last_sequence,
        last_step = q.last_step, last_task = q.last_task, open_activities = q.open_activities,

@@ -12,13 +12,13 @@ SELECT q.n, {timer}
   FROM {rows} JOIN timers t ON t.run_id = q.run_id AND t.state = 'open' ORDER BY t.step;
 
 -- name: due_timers
--- alone
+-- unmerged
 -- takes: now_ms bigint, most bigint
 SELECT 1, t.timer_id FROM timers t
  WHERE t.state = 'open' AND t.fire_at_ms <= :now_ms ORDER BY t.fire_at_ms, t.timer_id LIMIT :most;
 
 -- name: next_timer
--- alone
+-- unmerged
 SELECT 1, min(t.fire_at_ms) FROM timers t WHERE t.state = 'open';
 
 -- name: insert_timer

@@ -1,0 +1,154 @@
+"""The stored text of a run's structured fields: what its code waits for, where it comes from, and why it is blocked.
+
+A `Run` holds `waits`, `lineage` and `blocked` as values; a store keeps each as JSON in one column, and calls these
+functions where it reads and writes rows. The names and shapes below are data of released databases: fields may be
+added, never renamed. Fields that have their default are left out, so that most runs store `{}` or a few characters.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
+
+from penstock.core import json_text
+from penstock.core.model import NO_LINEAGE, NO_RETRY, ClosePolicy, Lineage, ReplayBlock, RetrySchedule
+from penstock.core.waits import NO_WAITS, ConditionWait, Selection, SelectionMember, Waits
+
+_EMPTY = "{}"
+_STORED_NAMES = {
+    "selected": "selected",
+    "hushed": "signals_deferred",
+    "old": "old",
+    "concurrent": "concurrent",
+    "cancelling": "cancelling",
+    "delivers_cancel": "delivers_cancel",
+    "turned_back": "unhandled_signals",
+}
+"""Stored names of the plain fields of `Waits`, in the order in which they are written."""
+_STEPS = ("external", "ending")
+_member_values = attrgetter(*SelectionMember.__struct_fields__)
+_ORIGINS = (
+    "parent_run_id",
+    "parent_workflow_id",
+    "parent_step",
+    "continued_from",
+    "retried_from",
+    "first_run_id",
+)
+_decode_block = msgspec.json.Decoder(ReplayBlock).decode
+
+
+def encode_waits(waits: Waits) -> str:
+    if waits == NO_WAITS:
+        return _EMPTY
+    stored: dict[str, Any] = {}
+    if waits.condition is not None:
+        stored["condition"] = {
+            name: value
+            for name, value in asdict(waits.condition).items()
+            if value is not None and value is not False
+        }
+    if waits.groups:
+        stored["groups"] = dict(waits.groups)
+    if waits.selections:
+        stored["selections"] = [_selection_values(each) for each in waits.selections]
+    for name, attribute in _STORED_NAMES.items():
+        if value := getattr(waits, attribute):
+            stored[name] = value
+    for name in _STEPS:
+        if steps := getattr(waits, name):
+            stored[name] = list(steps)
+    if waits.cached is not None:
+        stored["cached"] = list(waits.cached if waits.cached[2] else waits.cached[:2])
+    return json_text.written(stored)
+
+
+@lru_cache(maxsize=256)
+def decode_waits(text: str) -> Waits:
+    if text == _EMPTY:
+        return NO_WAITS
+    stored: dict[str, Any] = json_text.read(text)
+    condition = stored.get("condition")
+    plain = {attribute: stored[name] for name, attribute in _STORED_NAMES.items() if name in stored}
+    return Waits(
+        condition=ConditionWait(**condition) if condition else None,
+        groups=stored.get("groups", {}),
+        selections=tuple(_selection(each) for each in stored.get("selections", ())),
+        external=tuple(stored.get("external", ())),
+        ending=tuple(stored.get("ending", ())),
+        cached=_cached(stored.get("cached")),
+        **plain,
+    )
+
+
+def encode_lineage(lineage: Lineage) -> str:
+    """`{}` for a run that was started by a caller."""
+    if lineage == NO_LINEAGE:
+        return _EMPTY
+    stored: dict[str, Any] = {}
+    for name in _ORIGINS:
+        value = getattr(lineage, name)
+        if value is not None:
+            stored[name] = value
+    if lineage.is_child:
+        stored["parent_close_policy"] = lineage.parent_close_policy.value
+    if lineage.attempt != 1:
+        stored["attempt"] = lineage.attempt
+    if lineage.retry.given:
+        stored["retry"] = {
+            "max_attempts": lineage.retry.max_attempts,
+            "backoff_s": list(lineage.retry.backoff_s),
+            "non_retryable_error_types": list(lineage.retry.non_retryable_error_types),
+        }
+        if lineage.retry.backoff_ms:
+            stored["retry"]["backoff_ms"] = list(lineage.retry.backoff_ms)
+    return json_text.written(stored)
+
+
+def decode_lineage(text: str) -> Lineage:
+    if text == _EMPTY:
+        return NO_LINEAGE
+    stored = json_text.read(text)
+    retry = stored.pop("retry", None)
+    policy = ClosePolicy(stored.pop("parent_close_policy", ClosePolicy.ABANDON))
+    return Lineage(**stored, parent_close_policy=policy, retry=_retry(retry) if retry else NO_RETRY)
+
+
+def encode_block(block: ReplayBlock | None) -> str | None:
+    return None if block is None else json_text.written(block)
+
+
+def decode_block(text: str | None) -> ReplayBlock | None:
+    return None if text is None else _decode_block(text)
+
+
+def _selection_values(selection: Selection) -> list[Any]:
+    """A selection as nested lists: it may have a thousand members, and is written with each of their ends."""
+    members = [_member_values(each) for each in selection.members.values()]
+    return [selection.id, selection.base, selection.size, selection.resolved, members]
+
+
+def _selection(stored: list[Any]) -> Selection:
+    identifier, base, size, resolved, members = stored
+    made = [SelectionMember(*each) for each in members]
+    return Selection(identifier, base, size, {each.index: each for each in made}, resolved)
+
+
+def _cached(stored: list[Any] | None) -> tuple[str, int, int] | None:
+    if stored is None:
+        return None
+    return str(stored[0]), int(stored[1]), int(stored[2]) if len(stored) > 2 else 0
+
+
+def _retry(stored: dict[str, Any]) -> RetrySchedule:
+    return RetrySchedule(
+        max_attempts=stored["max_attempts"],
+        given=True,
+        backoff_s=tuple(stored["backoff_s"]),
+        non_retryable_error_types=tuple(stored["non_retryable_error_types"]),
+        backoff_ms=tuple(stored.get("backoff_ms", ())),
+    )

@@ -1,0 +1,170 @@
+"""What a claim writes: counters, lane tags, leases and the journal; and the answers of its polls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core.model import Activity, ActivityStatus, QueueId, Task, TaskKind, TaskState
+from penstock.core.operations import journal_lines
+from penstock.core.scheduling.claim import ClaimPlan
+from penstock.core.scheduling.gates import ScopeState, counted_by
+from penstock.core.scheduling.leases import grant
+from penstock.core.scheduling.ledger import Ledger, announced
+from penstock.core.scheduling.polls import ClaimResult, Granted, Leased, Poll
+from penstock.core.scheduling.refunds import Charge
+from penstock.core.scheduling.retries import expired_clock, running_deadline_at_ms
+from penstock.core.timestamps import MINUTE_MS
+from penstock.engine.activities.activity_reports import attempt_id
+from penstock.engine.context import EngineContext
+from penstock.engine.runs.history_writer import cached_up_to
+from penstock.ports.gather import gather
+from penstock.ports.store import Tx
+
+
+class _Delivery(Struct, frozen=True):
+    """A leased task on its way to a poll."""
+
+    poll: int
+    task: Task
+    charge: Charge | None = None
+    starts: bool = False
+    """Whether the attempt begins now: it is neither a redelivery nor prefetched."""
+
+
+async def record_plan(ctx: EngineContext, tx: Tx, plan: ClaimPlan) -> list[ClaimResult]:
+    """Write everything that a plan decided, in the transaction that it was decided in; answer every poll."""
+    for worker_id in plan.alive:
+        tx.workers.touch(plan.polls[0].namespace, worker_id, tx.now_ms)
+    if plan.queue is not None:
+        _record_ledger(tx, plan.queue.queue_id, plan.ledger)
+    for _, task in plan.redelivered:
+        tx.tasks.save(task, TaskState.LEASED)
+    deliveries = [_Delivery(index, task) for index, task in plan.redelivered]
+    deliveries += _lease(ctx, tx, plan) if plan.grants else ()
+    shares: dict[int, list[Leased]] = {}
+    for delivery, leased in zip(deliveries, await _equip(tx, plan.polls, deliveries), strict=True):
+        shares.setdefault(delivery.poll, []).append(leased)
+    return [
+        Granted(tuple(shares[index]), plan.filters[index]) if index in shares else plan.answers[index]
+        for index in range(len(plan.polls))
+    ]
+
+
+def _record_ledger(tx: Tx, queue_id: QueueId, ledger: Ledger) -> None:
+    if ledger.scopes:
+        record_scopes(tx, ledger.scopes)
+    if ledger.queue is not None:
+        account = ledger.queue
+        tx.policies.settle(queue_id, account.paid_until_ns, account.aging_turn, account.window)
+    for key, (paid_until_ns, leases) in ledger.keys.items():
+        tx.policies.spend(queue_id, key, paid_until_ns, leases)
+    for lane, given in ledger.lanes:
+        tx.queues.settle(queue_id, lane, given)
+        if ledger.reranks and given:
+            tx.policies.rerank_others(queue_id, lane.level, lane.key)
+    for clock in ledger.clocks:
+        tx.queues.save_clock(queue_id, clock)
+    if ledger.dispatched:
+        tx.queues.count_dispatches(queue_id, tx.now_ms // MINUTE_MS, ledger.dispatched)
+
+
+def record_scopes(tx: Tx, scopes: Sequence[ScopeState]) -> None:
+    for state in scopes:
+        tx.scopes.settle(state)
+
+
+def _lease(ctx: EngineContext, tx: Tx, plan: ClaimPlan) -> list[_Delivery]:
+    """Lease the granted tasks, and tell the journal."""
+    queue, leases = plan.queue, ctx.settings.leases
+    assert queue is not None, "what is granted waited in a queue"
+    counted, scopes = announced(queue.rules), counted_by(plan.scopes)
+    deliveries: list[_Delivery] = []
+    for granted in plan.grants:
+        poll, task = plan.polls[granted.poll], granted.task
+        if task.kind is TaskKind.WORKFLOW:
+            lease_ms = leases.workflow_lease_ms
+        else:
+            lease_ms = poll.claim_lease_ms or leases.of_activity(poll.lease_ms)
+        leased = grant(
+            task,
+            poll.worker_id,
+            attempt_id(task.attempt + 1, ctx.entropy.token()),
+            tx.now_ms,
+            lease_ms,
+            poll.poll_request_id,
+            counted=counted,
+            scopes=scopes,
+            claimed=poll.claim_lease_ms or 0,
+        )
+        tx.tasks.lease(leased)
+        deliveries.append(_Delivery(granted.poll, leased, granted.charge, poll.claim_lease_ms is None))
+    for each in deliveries if ctx.journals else ():
+        tx.journal.append(journal_lines.granted(queue, each.task, plan.scopes, tx.now_ms))
+    return deliveries
+
+
+async def _equip(tx: Tx, polls: Sequence[Poll], deliveries: Sequence[_Delivery]) -> Sequence[Leased]:
+    """Add what the worker needs: the run with its history, or the activity with its arguments."""
+    if not deliveries:
+        return ()
+    if deliveries[0].task.kind is TaskKind.WORKFLOW:
+        return await _with_histories(tx, polls, deliveries)
+    runs, activities = await gather(
+        tx.runs.get_many([each.task.run_id for each in deliveries]),
+        tx.activities.get_many([each.task.activity_id for each in deliveries if each.task.activity_id]),
+    )
+    found: list[Leased] = []
+    for each, run, activity in zip(deliveries, runs, activities, strict=True):
+        assert run is not None, "a task has a run"
+        assert activity is not None, "an activity task has an activity"
+        if each.starts:
+            activity = _started(activity, each.task, tx.now_ms)
+            tx.activities.save(activity)
+        found.append(Leased(each.task, run, activity, charge=each.charge))
+    return found
+
+
+async def _with_histories(tx: Tx, polls: Sequence[Poll], deliveries: Sequence[_Delivery]) -> Sequence[Leased]:
+    """Runs with the first page of their histories, after the events that the worker has in memory."""
+    run_ids = [each.task.run_id for each in deliveries]
+    runs = await tx.runs.get_many(run_ids)
+    seen = [
+        0 if run is None else cached_up_to(run, each.task.lease_owner)
+        for each, run in zip(deliveries, runs, strict=True)
+    ]
+    pages = [polls[each.poll].history_page for each in deliveries]
+    histories = await tx.histories.first_pages(run_ids, pages, seen)
+    found: list[Leased] = []
+    for each, run, events, known in zip(deliveries, runs, histories, seen, strict=True):
+        assert run is not None, "a task has a run"
+        found.append(Leased(each.task, run, events=events, seen=known, charge=each.charge))
+    return found
+
+
+def _started(activity: Activity, task: Task, now_ms: int) -> Activity:
+    """The activity as its attempt begins.
+
+    One whose schedule-to-start timeout has passed does not begin, though its task is granted: it times out at the next
+    sweep or report, and no result of it counts.
+    """
+    if expired_clock(activity, task.available_at_ms, now_ms) is not None:
+        return replace(activity, attempt=task.attempt)
+    return begun(activity, task, now_ms)
+
+
+def begun(activity: Activity, task: Task, now_ms: int) -> Activity:
+    """The activity with its clocks set: an attempt at it begins."""
+    started = replace(
+        activity,
+        status=ActivityStatus.RUNNING,
+        attempt=task.attempt,
+        started_at_ms=now_ms,
+        heartbeat_at_ms=None,
+    )
+    deadline_at_ms = running_deadline_at_ms(started)
+    if deadline_at_ms == started.deadline_at_ms:
+        return started
+    return replace(started, deadline_at_ms=deadline_at_ms)

@@ -1,0 +1,266 @@
+"""Standalone activities."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
+
+from penstock.sdk.call_targets import UNSET
+from penstock.sdk.clients.base_client import BaseClient
+from penstock.sdk.clients.descriptions import (
+    ActivityExecutionDescription,
+)
+from penstock.sdk.clients.handles import ActivityHandle
+from penstock.sdk.clients.starts import (
+    ActivityStart,
+    StandaloneActivityOptions,
+)
+from penstock.sdk.connection.transport import (
+    route,
+)
+from penstock.sdk.failures import ServerRefused
+
+ArgT = TypeVar("ArgT")
+ResultT = TypeVar("ResultT")
+P = ParamSpec("P")
+
+
+PAGE = 200
+
+
+class ActivityStarts(BaseClient):
+    """The part of `Client` that starts and finds standalone activities."""
+
+    @overload
+    async def start_activity(
+        self, activity: Callable[[], Awaitable[ResultT]], **options: Unpack[StandaloneActivityOptions]
+    ) -> ActivityHandle[ResultT]: ...
+    @overload
+    async def start_activity(
+        self, activity: Callable[[], ResultT], **options: Unpack[StandaloneActivityOptions]
+    ) -> ActivityHandle[ResultT]: ...
+    @overload
+    async def start_activity(
+        self,
+        activity: Callable[[ArgT], Awaitable[ResultT]],
+        arg: ArgT,
+        **options: Unpack[StandaloneActivityOptions],
+    ) -> ActivityHandle[ResultT]: ...
+    @overload
+    async def start_activity(
+        self,
+        activity: Callable[[ArgT], ResultT],
+        arg: ArgT,
+        **options: Unpack[StandaloneActivityOptions],
+    ) -> ActivityHandle[ResultT]: ...
+    @overload
+    async def start_activity(
+        self,
+        activity: Callable[P, Awaitable[ResultT]],
+        *,
+        args: Sequence[Any],
+        **options: Unpack[StandaloneActivityOptions],
+    ) -> ActivityHandle[ResultT]: ...
+    @overload
+    async def start_activity(
+        self,
+        activity: Callable[P, ResultT],
+        *,
+        args: Sequence[Any],
+        **options: Unpack[StandaloneActivityOptions],
+    ) -> ActivityHandle[ResultT]: ...
+    @overload
+    async def start_activity(
+        self,
+        activity: str,
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        result_type: type[ResultT],
+        **options: Unpack[StandaloneActivityOptions],
+    ) -> ActivityHandle[ResultT]: ...
+    @overload
+    async def start_activity(
+        self,
+        activity: str,
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        result_type: None = None,
+        **options: Unpack[StandaloneActivityOptions],
+    ) -> ActivityHandle[Any]: ...
+    async def start_activity(
+        self,
+        activity: Any,
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        result_type: Any = None,
+        **options: Unpack[StandaloneActivityOptions],
+    ) -> ActivityHandle[Any]:
+        """Start an activity without a workflow: a durable task with retries and timeouts.
+
+        Args:
+            activity: the activity, or its name.
+            arg: the only argument of the activity.
+            args: the arguments, if there are several.
+            result_type: type of the result, if the activity is given by name.
+            options: how to start it, see `StandaloneActivityOptions`: `id`, `task_queue`, timeouts, policies and
+                others.
+        """
+        start = ActivityStart(activity, arg, args=args, result_type=result_type, **options)
+        started = await self._context.outbound.start_activity(start.input_by(self.dispatch()))
+        return ActivityHandle(
+            self._context,
+            started.id,
+            run_id=started.run_id,
+            is_new=started.is_new,
+            result_type=start.result_type,
+        )
+
+    @overload
+    async def execute_activity(
+        self, activity: Callable[[], Awaitable[ResultT]], **options: Unpack[StandaloneActivityOptions]
+    ) -> ResultT: ...
+    @overload
+    async def execute_activity(
+        self, activity: Callable[[], ResultT], **options: Unpack[StandaloneActivityOptions]
+    ) -> ResultT: ...
+    @overload
+    async def execute_activity(
+        self,
+        activity: Callable[[ArgT], Awaitable[ResultT]],
+        arg: ArgT,
+        **options: Unpack[StandaloneActivityOptions],
+    ) -> ResultT: ...
+    @overload
+    async def execute_activity(
+        self,
+        activity: Callable[[ArgT], ResultT],
+        arg: ArgT,
+        **options: Unpack[StandaloneActivityOptions],
+    ) -> ResultT: ...
+    @overload
+    async def execute_activity(
+        self,
+        activity: Callable[P, Awaitable[ResultT]],
+        *,
+        args: Sequence[Any],
+        **options: Unpack[StandaloneActivityOptions],
+    ) -> ResultT: ...
+    @overload
+    async def execute_activity(
+        self,
+        activity: Callable[P, ResultT],
+        *,
+        args: Sequence[Any],
+        **options: Unpack[StandaloneActivityOptions],
+    ) -> ResultT: ...
+    @overload
+    async def execute_activity(
+        self,
+        activity: str,
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        result_type: type[ResultT],
+        **options: Unpack[StandaloneActivityOptions],
+    ) -> ResultT: ...
+    @overload
+    async def execute_activity(
+        self,
+        activity: str,
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        result_type: None = None,
+        **options: Unpack[StandaloneActivityOptions],
+    ) -> Any: ...
+    async def execute_activity(
+        self,
+        activity: Any,
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        result_type: Any = None,
+        **options: Unpack[StandaloneActivityOptions],
+    ) -> Any:
+        """Start a standalone activity and wait for its result. Takes the arguments of `start_activity`.
+
+        Raises:
+            ActivityFailureError: all attempts failed, or the activity was cancelled.
+        """
+        handle = await self.start_activity(activity, arg, args=args, result_type=result_type, **options)
+        return await handle.result()
+
+    async def start_activities(
+        self, starts: Sequence[ActivityStart[ResultT]], *, return_exceptions: bool = False
+    ) -> list[ActivityHandle[ResultT]]:
+        """Start many standalone activities in few requests. Each succeeds or is refused on its own.
+
+        Args:
+            starts: the activities to start.
+            return_exceptions: return refusals in place of handles. Otherwise the first one is raised, after all
+                starts were sent.
+        """
+        config = self.dispatch()
+        outcomes = await self._context.outbound.start_activities([each.input_by(config) for each in starts])
+        handles: list[Any] = []
+        for start, outcome in zip(starts, outcomes, strict=True):
+            if isinstance(outcome, ServerRefused):
+                handles.append(outcome)
+            else:
+                handles.append(
+                    ActivityHandle(
+                        self._context,
+                        outcome.id,
+                        run_id=outcome.run_id,
+                        is_new=outcome.is_new,
+                        result_type=start.result_type,
+                    )
+                )
+        refused = next((each for each in handles if isinstance(each, ServerRefused)), None)
+        if refused is not None and not return_exceptions:
+            raise refused
+        return handles
+
+    @overload
+    def get_activity_handle(
+        self, id: str, *, run_id: str | None = None, result_type: type[ResultT]
+    ) -> ActivityHandle[ResultT]: ...
+    @overload
+    def get_activity_handle(
+        self, id: str, *, run_id: str | None = None, result_type: None = None
+    ) -> ActivityHandle[Any]: ...
+    def get_activity_handle(
+        self,
+        id: str,  # noqa: A002
+        *,
+        run_id: str | None = None,
+        result_type: Any = None,
+    ) -> ActivityHandle[Any]:
+        """Return a handle of an existing standalone activity, without contacting the server.
+
+        Args:
+            id: the activity id.
+            run_id: a run of that id; None is the latest.
+            result_type: type of the result.
+        """
+        return ActivityHandle(self._context, id, run_id=run_id, result_type=result_type)
+
+    async def list_activities(
+        self, *, status: str | None = None, page_size: int = PAGE, limit: int | None = None
+    ) -> AsyncIterator[ActivityExecutionDescription]:
+        """Yield standalone activities, newest first. Pages are fetched on demand.
+
+        Args:
+            status: running, completed or failed; None is all.
+            page_size: activities per request.
+            limit: maximum number of activities; None is all.
+        """
+        found = 0
+        async for body in self._pages(route("activities"), "activities", {"status": status}, page_size):
+            if limit is not None and found >= limit:
+                return
+            found += 1
+            yield ActivityExecutionDescription.read(body, self.data_converter)

@@ -1,0 +1,215 @@
+"""Starting workflows, and handles of existing ones."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+
+from penstock.sdk.call_targets import UNSET, workflow_target
+from penstock.sdk.clients.base_client import BaseClient
+from penstock.sdk.clients.handles import WorkflowHandle
+from penstock.sdk.clients.starts import (
+    HasRun,
+    StartOptions,
+    budgeted,
+    workflow_start,
+)
+
+SelfT = TypeVar("SelfT")
+ArgT = TypeVar("ArgT")
+ResultT = TypeVar("ResultT")
+P = ParamSpec("P")
+
+
+class WorkflowStarts(BaseClient):
+    """The part of `Client` that starts workflows."""
+
+    @overload
+    async def start_workflow(
+        self, workflow: Callable[[SelfT], Awaitable[ResultT]], **options: Unpack[StartOptions]
+    ) -> WorkflowHandle[ResultT]: ...
+    @overload
+    async def start_workflow(
+        self,
+        workflow: Callable[[SelfT, ArgT], Awaitable[ResultT]],
+        arg: ArgT,
+        **options: Unpack[StartOptions],
+    ) -> WorkflowHandle[ResultT]: ...
+    @overload
+    async def start_workflow(
+        self,
+        workflow: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
+        *,
+        args: Sequence[Any],
+        **options: Unpack[StartOptions],
+    ) -> WorkflowHandle[ResultT]: ...
+    @overload
+    async def start_workflow(
+        self,
+        workflow: type[HasRun[ResultT]],
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        **options: Unpack[StartOptions],
+    ) -> WorkflowHandle[ResultT]: ...
+    @overload
+    async def start_workflow(
+        self,
+        workflow: str | type[Any],
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        result_type: type[ResultT],
+        **options: Unpack[StartOptions],
+    ) -> WorkflowHandle[ResultT]: ...
+    @overload
+    async def start_workflow(
+        self,
+        workflow: str | type[Any],
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        result_type: None = None,
+        **options: Unpack[StartOptions],
+    ) -> WorkflowHandle[Any]: ...
+    async def start_workflow(
+        self,
+        workflow: str | Callable[..., Any],
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        result_type: Any = None,
+        **options: Unpack[StartOptions],
+    ) -> WorkflowHandle[Any]:
+        """Start a workflow. Once this returns, the workflow is durable.
+
+        The handle is bound to this start, even if the id is reused later.
+
+        Args:
+            workflow: the workflow class, its run method, or its name.
+            arg: the only argument of the run method.
+            args: the arguments, if there are several.
+            result_type: type of the result, if the workflow is given by name.
+            options: how to start it, see `StartOptions`: `id`, `task_queue`, timeouts, policies and others.
+
+        Raises:
+            WorkflowAlreadyStartedError: the id is in use and the policies do not allow the start.
+        """
+        called = workflow_target(workflow)
+        start = budgeted(workflow_start(called, arg, args, options), self.dispatch())
+        started = await self._context.outbound.start_workflow(start)
+        return WorkflowHandle(
+            self._context,
+            started.id,
+            first_execution_run_id=started.run_id,
+            is_new=started.is_new,
+            result_type=result_type or called.result_type,
+        )
+
+    @overload
+    async def execute_workflow(
+        self, workflow: Callable[[SelfT], Awaitable[ResultT]], **options: Unpack[StartOptions]
+    ) -> ResultT: ...
+    @overload
+    async def execute_workflow(
+        self,
+        workflow: Callable[[SelfT, ArgT], Awaitable[ResultT]],
+        arg: ArgT,
+        **options: Unpack[StartOptions],
+    ) -> ResultT: ...
+    @overload
+    async def execute_workflow(
+        self,
+        workflow: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
+        *,
+        args: Sequence[Any],
+        **options: Unpack[StartOptions],
+    ) -> ResultT: ...
+    @overload
+    async def execute_workflow(
+        self,
+        workflow: type[HasRun[ResultT]],
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        **options: Unpack[StartOptions],
+    ) -> ResultT: ...
+    @overload
+    async def execute_workflow(
+        self,
+        workflow: str | type[Any],
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        result_type: type[ResultT],
+        **options: Unpack[StartOptions],
+    ) -> ResultT: ...
+    @overload
+    async def execute_workflow(
+        self,
+        workflow: str | type[Any],
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        result_type: None = None,
+        **options: Unpack[StartOptions],
+    ) -> Any: ...
+    async def execute_workflow(
+        self,
+        workflow: Any,
+        arg: Any = UNSET,
+        *,
+        args: Sequence[Any] = (),
+        result_type: Any = None,
+        **options: Unpack[StartOptions],
+    ) -> Any:
+        """Start a workflow and wait for its result. Takes the arguments of `start_workflow`.
+
+        Raises:
+            WorkflowFailureError: the workflow failed, was cancelled or terminated, or timed out.
+            WorkflowAlreadyStartedError: the id is in use and the policies do not allow the start.
+        """
+        handle = await self.start_workflow(workflow, arg, args=args, result_type=result_type, **options)
+        return await handle.result()
+
+    @overload
+    def get_workflow_handle(
+        self, id: str, *, run_id: str | None = None, result_type: type[ResultT]
+    ) -> WorkflowHandle[ResultT]: ...
+    @overload
+    def get_workflow_handle(
+        self, id: str, *, run_id: str | None = None, result_type: None = None
+    ) -> WorkflowHandle[Any]: ...
+    def get_workflow_handle(
+        self,
+        id: str,  # noqa: A002
+        *,
+        run_id: str | None = None,
+        result_type: Any = None,
+    ) -> WorkflowHandle[Any]:
+        """Return a handle of an existing workflow, without contacting the server.
+
+        Args:
+            id: the workflow id.
+            run_id: a run of that id; None is the current run.
+            result_type: type of the result.
+        """
+        return WorkflowHandle(self._context, id, run_id=run_id, result_type=result_type)
+
+    def get_workflow_handle_for(
+        self,
+        workflow: Callable[Concatenate[SelfT, P], Awaitable[ResultT]] | type[HasRun[ResultT]],
+        id: str,  # noqa: A002
+        *,
+        run_id: str | None = None,
+    ) -> WorkflowHandle[ResultT]:
+        """Return a handle of an existing workflow, typed by its run method.
+
+        Args:
+            workflow: the workflow class or its run method.
+            id: the workflow id.
+            run_id: a run of that id; None is the current run.
+        """
+        return WorkflowHandle(
+            self._context, id, run_id=run_id, result_type=workflow_target(workflow).result_type
+        )

@@ -1,0 +1,1 @@
+"""What `penstock.workflow` offers, by subject."""

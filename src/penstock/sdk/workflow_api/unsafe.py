@@ -1,0 +1,36 @@
+"""Functions that can break determinism, as `workflow.unsafe`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from penstock.sdk.replay.determinism_guard import unguarded
+from penstock.sdk.replay.runtime import current
+from penstock.sdk.workflow_api.current_run import in_workflow
+
+
+class unsafe:  # noqa: N801 - reads as a word: workflow.unsafe.is_replaying()
+    """Functions that workflow code rarely needs and that can break determinism."""
+
+    @staticmethod
+    def in_sandbox() -> bool:
+        return in_workflow()
+
+    @staticmethod
+    def is_replaying() -> bool:
+        """Whether the code is being replayed. Never make decisions by it."""
+        return current().is_replaying
+
+    @staticmethod
+    @contextmanager
+    def imports_passed_through() -> Iterator[None]:
+        """Does nothing: imports are always passed through. For code shared with other SDKs."""
+        yield
+
+    @staticmethod
+    @contextmanager
+    def sandbox_unrestricted() -> Iterator[None]:
+        """Disable the determinism guard for a block."""
+        with unguarded():
+            yield

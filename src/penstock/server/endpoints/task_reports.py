@@ -1,0 +1,84 @@
+"""What reports on workflow tasks and on activity tasks have in common."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.core.model import Task, TaskId
+from penstock.core.scheduling.leases import lease_ends_after_ms
+from penstock.errors import PenstockError, ValidationFailed
+from penstock.server import rejected_reports
+from penstock.server.operation import OperationCall, text_path
+from penstock.wire import strict_json
+from penstock.wire.requests import (
+    ActivityLease,
+    RequestModel,
+    TaskLease,
+)
+from penstock.wire.unknown_fields import UnknownField, unknown_fields
+
+HAND_BACK = "hand_back"
+_COMMON_REPORT_FIELDS = frozenset({"task_id", "action"})
+
+
+class TaskErrorDetails:
+    """Adds the task to errors, as the contract requires, and logs those that a correct worker cannot cause."""
+
+    def __init__(
+        self, call: OperationCall, lease: TaskLease | ActivityLease, task_id: TaskId, **details: Any
+    ) -> None:
+        self._namespace, self._owner = call.namespace, lease.lease_owner
+        self._details = {"task_id": task_id, **details}
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if isinstance(error, PenstockError):
+            raise self.add(error) from error
+
+    def add(self, error: PenstockError) -> PenstockError:
+        detailed = error.with_details(**self._details)
+        rejected_reports.log_rejected_report(detailed, self._namespace, self._owner)
+        return detailed
+
+
+def lease_end(task: Task, read_at_ms: int | None, read_after_ms: int = 0) -> dict[str, int]:
+    """When the lease ends, in milliseconds since the worker sent its request: workers need no synchronised clock.
+
+    `read_after_ms` is how long the request had waited when the lease was read at `read_at_ms`; 0 for renewals, which
+    do not wait.
+    """
+    if task.lease_expires_at_ms is None or read_at_ms is None:
+        return {}
+    return {"lease_ends_after_ms": lease_ends_after_ms(task.lease_expires_at_ms, read_at_ms, read_after_ms)}
+
+
+def path_task_id(call: OperationCall) -> TaskId:
+    return TaskId(text_path(call, "task_id"))
+
+
+def parse_report_item(item: dict[str, Any]) -> tuple[TaskId, str, str]:
+    """Task id, action and digest of one report in a batch."""
+    task_id, action = item.get("task_id"), item.get("action", "complete")
+    if not isinstance(task_id, str) or not task_id or len(task_id) > 255 or not task_id.isprintable():
+        raise ValidationFailed({"task_id": ["is required: the id of the task"]})
+    if action not in ("complete", "fail", HAND_BACK):
+        raise ValidationFailed({"action": ["must be complete, fail or hand_back"]})
+    return TaskId(task_id), action, hashlib.sha256(strict_json.dumps(item)).hexdigest()
+
+
+def unknown_report_fields(
+    item: dict[str, Any], models: Mapping[str, type[RequestModel]]
+) -> list[UnknownField]:
+    """Fields of a report that the model of its action does not define."""
+    action = item.get("action", "complete")
+    model = models.get(action) if isinstance(action, str) else None
+    return [] if model is None else unknown_fields(item, model, _COMMON_REPORT_FIELDS)
+
+
+def without_nul(text: str) -> str:
+    """Text as PostgreSQL can store it."""
+    return text.replace("\x00", "\\x00")
