@@ -13,58 +13,7 @@ from penstock import Client, Penstock, Worker, activity, workflow
 PASSED_ON = ("self", "cls", "fn", "arg", "args")
 """The decorated function, and the arguments that are passed on to user code."""
 
-UNDOCUMENTED = frozenset(
-    {
-        "Client.__init__",
-        "Client.connect",
-        "Client.start_workflow",
-        "Client.execute_workflow",
-        "Client.get_workflow_handle",
-        "Client.get_workflow_handle_for",
-        "Client.start_update_with_start_workflow",
-        "Client.execute_update_with_start_workflow",
-        "Client.list_workflows",
-        "Client.count_workflows",
-        "Client.preview_batch",
-        "Client.cancel_workflows",
-        "Client.terminate_workflows",
-        "Client.signal_workflows",
-        "Client.start_activity",
-        "Client.execute_activity",
-        "Client.start_activities",
-        "Client.get_activity_handle",
-        "Client.list_activities",
-        "Worker.__init__",
-        "Penstock.__init__",
-        "Penstock.task",
-        "Penstock.workflow",
-        "Penstock.add",
-        "Penstock.check_queue",
-        "Penstock.worker",
-        "workflow.as_completed",
-        "workflow.deprecate_patch",
-        "workflow.execute_child_workflow",
-        "workflow.get_external_workflow_handle",
-        "workflow.get_external_workflow_handle_for",
-        "workflow.memo_value",
-        "workflow.patched",
-        "workflow.query",
-        "workflow.set_query_handler",
-        "workflow.set_signal_handler",
-        "workflow.set_update_handler",
-        "workflow.sleep",
-        "workflow.start_local_activity",
-        "workflow.update",
-        "workflow.upsert_memo",
-        "workflow.wait_condition",
-        "activity.arg",
-        "activity.defn",
-        "activity.heartbeat",
-        "activity.throttled",
-        "activity.wait_for_cancelled_sync",
-        "activity.wait_for_worker_shutdown_sync",
-    }
-)
+UNDOCUMENTED = frozenset({"Penstock.check_queue"})
 """Debts: functions with parameters that are not documented yet. Entries are only removed."""
 
 

@@ -91,7 +91,7 @@ class _Seconds(click.FloatRange):
     "--processes",
     type=click.IntRange(1, _COUNT_MAX),
     metavar="N",
-    help="Run tasks in N child processes, one at a time in each (the number of cores for an app with a config).",
+    help="Run tasks in this many child processes, one at a time in each. An app with a config: one per core.",
 )
 @click.option(
     "--concurrency",

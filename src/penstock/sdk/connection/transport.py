@@ -355,7 +355,9 @@ class HttpTransport:
                 await self._pause(failure, failed, pauses, ends_at)
                 failed = {}
             else:
-                self._outage.record_recovery(self._servers[server_index].url, asyncio.get_running_loop().time())
+                self._outage.record_recovery(
+                    self._servers[server_index].url, asyncio.get_running_loop().time()
+                )
                 self._log_move(server_index)
                 return body
 
