@@ -54,7 +54,7 @@ async def test_a_task_waits_for_its_worker_and_others_step_over_it(scene: Cluste
         assert (await second.poll(server=server)).expect(200)["poll_status"] == "empty"
     why = (await scene.get("/api/workflows/order-1/why")).expect(200)
     assert (why["binding"]["kind"], why["waits"]) == ("reserved", True)
-    assert "the worker w-1 keeps its run in memory" in why["summary"]
+    assert "the worker w-1 has its run cached" in why["summary"]
     assert (await first.take())["workflow_id"] == "order-1"
 
 
@@ -172,7 +172,7 @@ from datetime import timedelta
 
 from penstock.sdk.clients.client import Client
 from penstock.sdk.worker import Worker
-from tests.acceptance.test_reserved_tasks import Counting
+from tests.acceptance.matching.test_sticky_tasks import Counting
 
 
 async def main() -> None:

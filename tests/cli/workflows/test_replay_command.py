@@ -186,8 +186,8 @@ def test_a_history_of_a_type_that_the_code_does_not_have_does_not_fit(demo_displ
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["flows_old"], "Say which histories"),
-        (["flows_old", "--file", "sum-1.json", "--workflow-id", "sum-1"], "Say which histories"),
+        (["flows_old"], "Select histories"),
+        (["flows_old", "--file", "sum-1.json", "--workflow-id", "sum-1"], "Select histories"),
         (["flows_old", "--file", "sum-1.json", "--run", "r"], "--run is a run of --workflow-id"),
         (["flows_old:Summ", "--file", "sum-1.json"], "Did you mean flows_old:Sum?"),
         (

@@ -89,7 +89,7 @@ async def test_f58_of_two_stories_the_first_counts_and_the_second_is_logged(scen
     refused = (await hand.finish(task, "second")).expect(409, "completion_conflict")
     assert refused["accepted_outcome"] == "completed"
     assert await result_of(scene, kind) == "first"
-    [line] = said(scene, "a report was refused")
+    [line] = said(scene, "a report was rejected")
     assert (line["reason"], line["worker_id"], line["task_id"]) == (
         "completion_conflict",
         "w1",
@@ -188,7 +188,7 @@ async def test_f62_a_token_of_another_namespace_opens_nothing_and_tells_nothing(
         invented = await thief.report(task | {"task_id": "no-such-task"}, action, **fields)
         stolen.expect(404, "task_not_found")
         assert unnamed(stolen) == unnamed(invented)
-    lines = said(elsewhere, "a report was refused")
+    lines = said(elsewhere, "a report was rejected")
     assert len(lines) == 2 * len(reports(task))
     assert {(line["reason"], line["worker_id"]) for line in lines} == {("task_not_found", "w1")}
     assert task["task_id"] in {line["task_id"] for line in lines}
@@ -208,7 +208,7 @@ async def test_f62_a_guessed_token_and_a_neighbours_lease_are_refused_and_logged
     for action, fields in reports(task):
         (await thief.report(guessed, action, **fields)).expect(404, "attempt_not_found")
     (await thief.finish(task)).expect(409, "lease_owner_mismatch")
-    reasons = Counter(line["reason"] for line in said(scene, "a report was refused"))
+    reasons = Counter(line["reason"] for line in said(scene, "a report was rejected"))
     assert reasons == {"attempt_not_found": 3, "lease_owner_mismatch": 1}
     (await hand.finish(task, "mine")).expect(200)
 

@@ -329,7 +329,7 @@ async def test_waiting_in_an_event_loop_is_refused(app: Penstock) -> None:
     @app.task
     async def greet() -> None: ...
 
-    with pytest.raises(RuntimeError, match="await its twin without _sync"):
+    with pytest.raises(RuntimeError, match="await its version without _sync"):
         greet.send_sync()
 
 
@@ -534,7 +534,7 @@ def test_an_option_that_makes_no_sense_is_refused_at_the_decorator(options: Any,
 
 def test_what_cannot_be_a_task_is_told_so() -> None:
     app = local()
-    with pytest.raises(TypeError, match="is a method, and a worker has no object"):
+    with pytest.raises(TypeError, match="is a method, and a worker has no instance"):
 
         class Shop:
             @app.task

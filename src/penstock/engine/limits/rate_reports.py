@@ -15,7 +15,7 @@ from penstock.engine.limits.policies import find_queue
 from penstock.ports.store import TransactionClass, Tx
 from penstock.ports.wakeups import queue_topic
 
-log = structlog.get_logger("penstock.conveying")
+log = structlog.get_logger("penstock.rate_reports")
 
 
 async def report_rate(ctx: EngineContext, namespace: str, name: str, word: RateReport) -> None:
