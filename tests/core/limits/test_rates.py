@@ -9,7 +9,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from penstock.core.limits.rates import MICRO, NANO_PER_MS, RATE_MAX_MICRO, Rate, available, open_at_ms, paid
+from penstock.core.limits.rates import (
+    CLOCK_SKEW_NS,
+    MICRO,
+    NANO_PER_MS,
+    RATE_MAX_MICRO,
+    Rate,
+    available,
+    open_at_ms,
+    paid,
+)
 from tests.core.scheduling.queue_model import per_second
 from tests.support.effort import times
 
@@ -243,7 +252,7 @@ def test_a_rate_turned_up_from_almost_nothing_acts_within_two_of_its_intervals(
 
 
 @given(rate=rates, back_ms=st.integers(0, 10**8), spent=st.integers(1, 10**6))
-def test_a_clock_set_back_never_closes_for_longer_than_a_burst_and_one_more(
+def test_a_clock_set_back_never_closes_for_longer_than_a_burst_one_more_and_the_skew_of_clocks(
     rate: Rate, back_ms: int, spent: int
 ):
     meter = Meter(rate, now_ms=10**9)
@@ -253,9 +262,31 @@ def test_a_clock_set_back_never_closes_for_longer_than_a_burst_and_one_more(
     meter.ask(0)
     assert opens is not None
     assert opens == open_at_ms(rate, meter.paid_until_ns, meter.now_ms)
-    assert opens - meter.now_ms <= -(-(rate.burst + 1) * rate.interval_ns // NANO_PER_MS)
+    closed_ns = (rate.burst + 1) * rate.interval_ns + CLOCK_SKEW_NS
+    assert opens - meter.now_ms <= -(-closed_ns // NANO_PER_MS)
     meter.now_ms = opens
     assert meter.ask(1) == 1
+
+
+@given(
+    rate=slow_rates,
+    behind=st.lists(st.integers(0, CLOCK_SKEW_NS // NANO_PER_MS), min_size=2, max_size=3),
+    script=st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from([0, 1, 7, 40, 333]), st.integers(1, 9)), max_size=60
+    ),
+)
+def test_servers_whose_clocks_differ_share_one_rate(
+    rate: Rate, behind: list[int], script: list[tuple[int, int, int]]
+):
+    """Whichever server looks, also one that grants nothing, no other one may grant more by it."""
+    now_ms, until_ns, went = 10**9, 0, list[int]()
+    for server, ms, count in script:
+        now_ms += ms
+        clock_ms = now_ms - behind[server % len(behind)]
+        given = min(count, available(rate, until_ns, clock_ms))
+        until_ns = paid(rate, until_ns, clock_ms, given)
+        went += [clock_ms] * given
+    check_every_window(sorted(went), rate)
 
 
 @given(rate=rates, until=st.integers(0, 10**18), now=moments)

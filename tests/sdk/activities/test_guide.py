@@ -41,4 +41,4 @@ async def test_the_activities_of_the_guide_run(guide):
 
 async def test_the_test_of_the_guide_passes(guide):
     assert await guide.environment.run(guide.import_rows, ["a", "b", "c"]) == 2
-    assert guide.told == [(2,), (3,)]
+    assert guide.heartbeats == [(2,), (3,)]

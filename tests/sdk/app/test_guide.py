@@ -46,7 +46,7 @@ async def test_everything_that_the_guide_shows_runs_from_top_to_bottom(
     await run(define, found)
     async with app, app.worker(await app.client()), app.worker(await app.client(), "mail"):
         await run("client = " + use, found)
-    assert found["told"] == ["Hello to ada", "Hello to bob"]
+    assert found["greetings"] == ["Hello to ada", "Hello to bob"]
     app.close_sync()
 
 

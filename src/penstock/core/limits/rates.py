@@ -16,8 +16,10 @@ Invariant `budget-never-overspent`: in any interval of t seconds at most burst +
 
 Three deviations from the textbook, all deliberate:
 
-- the TAT is capped at one burst plus one interval ahead of now (`_capped_tat`): after a rate was raised or the clock
-  stepped backwards, a limit recovers within that time instead of staying closed for the length of the step;
+- a TAT that is more than `CLOCK_SKEW_NS` beyond one burst plus one interval ahead of now is capped at that
+  (`_capped_tat`): after a rate was raised or the clock stepped backwards, a limit recovers within that time instead of
+  staying closed for the length of the step. A smaller excess is believed: servers read the database's clock over
+  connections of different speed, and one whose clock is a little behind must not forgive what another has granted;
 - a rate of zero is closed, not unlimited;
 - a dispatch that never reached its worker is refunded (`returned`): the part of its interval that still lies ahead of
   now, and no more, because a later dispatch may have used the rest.
@@ -36,6 +38,8 @@ MICRO = 1_000_000
 BURST_DEFAULT_MS = 1_000
 RATE_MAX_MICRO = 1_000_000 * MICRO
 BURST_MAX_MS = 3_600_000
+CLOCK_SKEW_NS = NANO
+"""Clocks of servers differ by less; a larger difference is a step of the clock, or another rate."""
 
 
 class Rate(Struct, frozen=True):
@@ -75,13 +79,14 @@ class Payment(Struct, frozen=True):
 
 
 def _capped_tat(rate: Rate, paid_until_ns: int, now_ns: int) -> int:
-    """The TAT, at most one burst plus one interval ahead of now.
+    """The TAT; one burst plus one interval ahead of now if it is further ahead than clocks differ.
 
     The cap bounds how long a new rate or a clock step backwards can keep the limit closed. It must not be lower: a
     rate that is switched back and forth would forgive part of the debt at every switch.
     """
     burst_ns = max(rate.burst * rate.interval_ns, rate.burst_ms * NANO_PER_MS + rate.interval_ns)
-    return min(paid_until_ns, now_ns + burst_ns)
+    capped_ns = now_ns + burst_ns
+    return capped_ns if paid_until_ns > capped_ns + CLOCK_SKEW_NS else paid_until_ns
 
 
 def available(rate: Rate, paid_until_ns: int, now_ms: int) -> int:
