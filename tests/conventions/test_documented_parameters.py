@@ -13,7 +13,7 @@ from penstock import Client, Penstock, Worker, activity, workflow
 PASSED_ON = ("self", "cls", "fn", "arg", "args")
 """The decorated function, and the arguments that are passed on to user code."""
 
-UNDOCUMENTED = frozenset({"Penstock.check_queue"})
+UNDOCUMENTED: frozenset[str] = frozenset()
 """Debts: functions with parameters that are not documented yet. Entries are only removed."""
 
 

@@ -28,9 +28,6 @@ SHARED_CLASS_NAMES = {
     "Task": "public: a task of an app; in the core, a row of a task queue",
     "LeaseLost": "the server's refusal, and the error that a worker raises for it",
     "Selection": "public in penstock.dispatch; in the core, a wait for one of several",
-    "BatchResult": "TODO",
-    "LimitChange": "TODO",
-    "Window": "TODO",
 }
 
 ING_WORDS = {

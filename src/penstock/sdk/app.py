@@ -309,7 +309,7 @@ class Penstock:
         return self._queues.names
 
     def check_queue(self, name: str) -> None:
-        """Raise `UnknownQueueError` for a queue that the app does not have."""
+        """Raise `UnknownQueueError` if the app has no queue of this `name`."""
         self._queues.check(name)
 
     # Connection

@@ -137,7 +137,7 @@ class QueuedOperation:
             self.future.set_result(self.result)
 
 
-class BatchResult:
+class SubmissionResults:
     """Collects the outcomes of the operations of one caller; its future resolves with the last of them."""
 
     def __init__(self, future: asyncio.Future[list[Any]], size: int) -> None:
@@ -163,7 +163,7 @@ _PENDING = object()
 class BatchedOperation(QueuedOperation):
     """One of several operations that a caller submitted together."""
 
-    batch: BatchResult
+    batch: SubmissionResults
     place: int
 
     def answer(self) -> None:
@@ -178,7 +178,7 @@ def queued_operations(
     transactions: Sequence[Transaction[T]], future: asyncio.Future[list[T | Exception]]
 ) -> list[QueuedOperation]:
     """The operations of one batch; the future resolves with the outcomes of all, in their order."""
-    batch = BatchResult(future, len(transactions))
+    batch = SubmissionResults(future, len(transactions))
     return [
         BatchedOperation(
             cast("Callable[[Tx], Coroutine[Any, Any, T]]", each.operation),

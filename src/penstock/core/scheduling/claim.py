@@ -281,12 +281,12 @@ class _Group(Struct, frozen=True):
 
     def without(self, indices: set[int]) -> _Group:
         """The group without polls that are served already."""
-        left = [lane_state for lane_state, index in enumerate(self.indices) if index not in indices]
+        left = [position for position, index in enumerate(self.indices) if index not in indices]
         return replace(
             self,
-            indices=[self.indices[lane_state] for lane_state in left],
-            polls=[self.polls[lane_state] for lane_state in left],
-            workers=[self.workers[lane_state] for lane_state in left],
+            indices=[self.indices[position] for position in left],
+            polls=[self.polls[position] for position in left],
+            workers=[self.workers[position] for position in left],
         )
 
     def free(self, worker: WorkerRecord, load: SlotUsage) -> int:
@@ -508,9 +508,7 @@ def _scope_ids(view: LaneView) -> tuple[int, ...]:
 
 
 def _empty(group: _Group, snapshot: ClaimSnapshot) -> dict[int, Held | Retry]:
-    return {
-        index: _held(group, lane_state, EMPTY, snapshot) for lane_state, index in enumerate(group.indices)
-    }
+    return {index: _held(group, position, EMPTY, snapshot) for position, index in enumerate(group.indices)}
 
 
 def _answers(
@@ -526,27 +524,27 @@ def _answers(
     full = {each.worker_id: each for each in group.workers if not free[each.worker_id]}
     loads = (yield from NeedLeaseEnds(list(full.values()), group.polls[0].kind)) if full else {}
     answers: dict[int, Held | Retry] = {}
-    for lane_state, index in enumerate(group.indices):
-        name = group.polls[lane_state].worker_id
+    for position, index in enumerate(group.indices):
+        name = group.polls[position].worker_id
         if index in served:
             continue
         if given.get(name, 0) >= free[name]:
-            answers[index] = _full(group, lane_state, loads.get(name), snapshot)
+            answers[index] = _full(group, position, loads.get(name), snapshot)
         else:
-            held = _held(group, lane_state, dispatched.hold, snapshot, dispatched.scope_ids)
+            held = _held(group, position, dispatched.hold, snapshot, dispatched.scope_ids)
             answers[index] = _retry(held) if dispatched.more_to_see else held
     return answers
 
 
-def _full(group: _Group, lane_state: int, load: SlotUsage | None, snapshot: ClaimSnapshot) -> Held | Retry:
+def _full(group: _Group, position: int, load: SlotUsage | None, snapshot: ClaimSnapshot) -> Held | Retry:
     """The answer to a poll whose worker has no free slot.
 
     `load` None: this claim filled the worker. The next one announces the ends of its leases.
     """
-    held = _held(group, lane_state, FULL, snapshot)
+    held = _held(group, position, FULL, snapshot)
     again_ms: int | None = 0
     if load is not None:
-        again_ms = slots.retry_in_ms(group.free(group.workers[lane_state], load), load)
+        again_ms = slots.retry_in_ms(group.free(group.workers[position], load), load)
     match again_ms:
         case 0:
             return _retry(held)
@@ -561,10 +559,10 @@ def _retry(held: Held) -> Retry:
 
 
 def _held(
-    group: _Group, lane_state: int, hold: Hold, snapshot: ClaimSnapshot, scope_ids: tuple[int, ...] = ()
+    group: _Group, position: int, hold: Hold, snapshot: ClaimSnapshot, scope_ids: tuple[int, ...] = ()
 ) -> Held:
     """The hold of one poll. Tasks that are sticky to other workers end it when they are released."""
-    release_ms = group.sticky.next_release_ms(group.polls[lane_state].worker_id)
+    release_ms = group.sticky.next_release_ms(group.polls[position].worker_id)
     moments = [at_ms for at_ms in (hold.look_again_at_ms, release_ms) if at_ms is not None]
     return Held(
         hold,

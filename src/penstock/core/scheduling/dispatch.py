@@ -214,9 +214,9 @@ def affordable(
     None is stepped over: else a dear task would wait for ever behind cheap ones.
     """
     budgets = cost_budgets(queue, scopes, now_ms)
-    for lane_state, cost in enumerate(costs):
+    for count, cost in enumerate(costs):
         if not all(budget_.affords(cost) for budget_ in budgets):
-            return lane_state or _unaffordable(queue, scopes, now_ms, cost)
+            return count or _unaffordable(queue, scopes, now_ms, cost)
         for budget_ in budgets:
             budget_.used += cost
     return len(costs)

@@ -20,7 +20,7 @@ UNKNOWN = None
 
 
 @dataclass(frozen=True, slots=True)
-class LimitChange:
+class ObservedChange:
     """A change of one limit of one scope."""
 
     t_inv: float
@@ -39,7 +39,7 @@ class LimitChange:
 class ChangeLog:
     """All changes of one limit of one scope, in order of sending."""
 
-    changes: tuple[LimitChange, ...]
+    changes: tuple[ObservedChange, ...]
 
     def possible(self, since: float, until: float) -> frozenset[LimitValue] | None:
         """The values that may have been in force at some time of a call; None: unknown.
@@ -76,7 +76,7 @@ class ChangeLog:
         return list(accumulate((change.t_ok for change in self.changes), max))
 
     @cached_property
-    def _by_answer(self) -> list[LimitChange]:
+    def _by_answer(self) -> list[ObservedChange]:
         return sorted((each for each in self.changes if each.is_certain), key=lambda each: each.t_ok)
 
     @cached_property
@@ -92,7 +92,7 @@ class LimitChanges:
     """The changes of every limit that operators changed."""
 
     def __init__(self, sightings: Iterable[LimitsSet]) -> None:
-        found: dict[tuple[str, str], list[LimitChange]] = {}
+        found: dict[tuple[str, str], list[ObservedChange]] = {}
         for seen in sightings:
             if seen.verdict == "refused":
                 continue
@@ -116,8 +116,8 @@ class LimitChanges:
         return max((inf if value is None else float(value) for value in values), default=inf)
 
 
-def _change(seen: LimitsSet, value: LimitValue) -> LimitChange:
+def _change(seen: LimitsSet, value: LimitValue) -> ObservedChange:
     certain = seen.t_ok is not None and seen.verdict == "accepted"
     t_ok = seen.t_ok if certain and seen.t_ok is not None else inf
     ends_at = None if seen.expires_in_ms is None else seen.t_inv + seen.expires_in_ms
-    return LimitChange(seen.t_inv, t_ok, value, ends_at)
+    return ObservedChange(seen.t_inv, t_ok, value, ends_at)

@@ -2,7 +2,7 @@
 
 A transaction changes one run. What concerns another run (a child's end, a close policy, an external signal) is
 inserted into the outbox in the same transaction. `workflows.outbox_relay` delivers it in a transaction of the
-receiver, which deletes the message: `letters-have-one-effect`, whatever fails in between.
+receiver, which deletes the message: `outbox-applied-once`, whatever fails in between.
 
 Rejected: locking both runs in one transaction. Parents and children lock each other in both directions, which
 deadlocks, and the receiver may be on another server's write queue.

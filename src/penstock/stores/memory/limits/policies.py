@@ -44,8 +44,8 @@ class MemoryPolicies:
 
     async def changes(self, queue_id: QueueId, limit: int) -> Sequence[PolicyChange]:
         log = self._tables.policy_changes.of(queue_id)
-        newest = heapq.nsmallest(limit, log, key=lambda lane_state: (-lane_state[0], lane_state[1]))
-        return [log[lane_state] for lane_state in newest]
+        newest = heapq.nsmallest(limit, log, key=lambda entry_id: (-entry_id[0], entry_id[1]))
+        return [log[entry_id] for entry_id in newest]
 
     async def count_leases(self, queue_id: QueueId) -> None:
         self._changes.allow()
@@ -93,19 +93,17 @@ class MemoryPolicies:
         def write() -> None:
             log = self._tables.policy_changes
             for number, change in enumerate(changes):
-                lane_state = (change.version, number)
-                assert lane_state not in log.of(queue_id), f"version {change.version} is in the log"
-                self._changes.add(log, queue_id, lane_state, change)
+                entry_id = (change.version, number)
+                assert entry_id not in log.of(queue_id), f"version {change.version} is in the log"
+                self._changes.add(log, queue_id, entry_id, change)
 
         self._changes.record(write)
 
     def forget_changes(self, queue_id: QueueId, up_to_version: int) -> None:
         def write() -> None:
             log = self._tables.policy_changes
-            for lane_state in [
-                lane_state for lane_state in log.of(queue_id) if lane_state[0] <= up_to_version
-            ]:
-                self._changes.remove(log, queue_id, lane_state)
+            for entry_id in [entry_id for entry_id in log.of(queue_id) if entry_id[0] <= up_to_version]:
+                self._changes.remove(log, queue_id, entry_id)
 
         self._changes.record(write, Phase.FORGET)
 

@@ -38,7 +38,7 @@ _PLACES = {
 """The index of a range, and the condition that selects its rows."""
 
 
-class Window(Struct, frozen=True):
+class PageWindow(Struct, frozen=True):
     """The start times that a statement covers, from (inclusive) and to (exclusive), and its number of candidates."""
 
     lower: tuple[int, str]
@@ -54,7 +54,7 @@ class SqlSearch:
         self._namespace = namespace
         self._wanted = wanted
 
-    def horizon(self, driver: IndexPlan, window: Window) -> Fetch:
+    def horizon(self, driver: IndexPlan, window: PageWindow) -> Fetch:
         """The last candidate of a full portion; None if the portion is not full."""
         words = _Words(self._dialect)
         candidates = words.candidates(self._namespace, driver, window)
@@ -63,21 +63,21 @@ class SqlSearch:
             f"ORDER BY c.started_at_ms DESC, c.run_id DESC LIMIT 1 OFFSET {words.put(window.portion - 1)}"
         )
 
-    def page(self, driver: IndexPlan, window: Window, limit: int) -> Fetch:
+    def page(self, driver: IndexPlan, window: PageWindow, limit: int) -> Fetch:
         words = _Words(self._dialect)
         return words.fetch(
             f"SELECT 1, {columns('run')} {self._matching(words, driver, window)} "
             f"ORDER BY c.started_at_ms DESC, c.run_id DESC LIMIT {words.put(limit)}"
         )
 
-    def tally(self, driver: IndexPlan, window: Window) -> Fetch:
+    def tally(self, driver: IndexPlan, window: PageWindow) -> Fetch:
         words = _Words(self._dialect)
         counted = "coalesce(t.closed_reason, t.status)"
         return words.fetch(
             f"SELECT 1, {counted}, count(*) {self._matching(words, driver, window)} GROUP BY {counted}"
         )
 
-    def _matching(self, words: _Words, driver: IndexPlan, window: Window) -> str:
+    def _matching(self, words: _Words, driver: IndexPlan, window: PageWindow) -> str:
         """Joins each candidate with its run (LATERAL), so that PostgreSQL does not read all runs at once."""
         candidates = words.candidates(self._namespace, driver, window)
         runs = f"runs t WHERE t.run_id = c.run_id AND {words.condition(self._wanted)}"
@@ -105,7 +105,7 @@ class _Words:
 
     # candidates
 
-    def candidates(self, namespace: str, driver: IndexPlan, window: Window) -> str:
+    def candidates(self, namespace: str, driver: IndexPlan, window: PageWindow) -> str:
         parts = [self._range(namespace, each, window) for each in driver]
         if len(parts) == 1:
             return parts[0]
@@ -114,7 +114,7 @@ class _Words:
         )
         return self._newest(f"SELECT c.started_at_ms, c.run_id FROM ({each}) c", "c", window)
 
-    def _range(self, namespace: str, each: IndexRange, window: Window) -> str:
+    def _range(self, namespace: str, each: IndexRange, window: PageWindow) -> str:
         if each.by is IndexKey.ENTRY:
             source = f"run_attributes a{self._by_index('run_attributes_newest')}"
             same = f"a.name = {self.put(each.name)} AND a.value = {self.put(each.value)}"
@@ -131,7 +131,7 @@ class _Words:
             rest += " AND t.business_key IS NOT NULL"
         return self._bounded("t", f"runs t{self._by_index(index)}", rest, window)
 
-    def _bounded(self, table: str, source: str, same: str, window: Window) -> str:
+    def _bounded(self, table: str, source: str, same: str, window: PageWindow) -> str:
         place = f"({table}.started_at_ms, {table}.run_id)"
         lower, upper = (
             f"({self.put(at)}, {self.put(run_id)})" for at, run_id in (window.lower, window.upper)
@@ -139,7 +139,7 @@ class _Words:
         select = f"SELECT {table}.started_at_ms, {table}.run_id FROM {source} WHERE {same}"
         return self._newest(f"{select} AND {place} >= {lower} AND {place} < {upper}", table, window)
 
-    def _newest(self, select: str, table: str, window: Window) -> str:
+    def _newest(self, select: str, table: str, window: PageWindow) -> str:
         order = f"ORDER BY {table}.started_at_ms DESC, {table}.run_id DESC"
         return f"{select} {order} LIMIT {self.put(window.portion)}"
 

@@ -10,7 +10,7 @@ from penstock.ports.visibility import PageStart, RunPage, RunSearch, RunTally
 from penstock.stores.sql.catalogue import dialect_of
 from penstock.stores.sql.session import FetchAll, Session
 from penstock.stores.sql.visibility import run_search
-from penstock.stores.sql.visibility.run_search import Window
+from penstock.stores.sql.visibility.run_search import PageWindow
 from penstock.stores.sql.workflows.run_attributes import record_entries
 from penstock.stores.sql.workflows.runs import run_from
 
@@ -78,7 +78,7 @@ class _Look:
         self._lower = (between.first_ms, "")
         end = (between.last_ms + 1, "")
         self._upper = end if after is None else min(end, (after.started_at_ms, after.run_id))
-        self.window = Window(self._lower, self._upper, 0)
+        self.window = PageWindow(self._lower, self._upper, 0)
 
     @property
     def driver(self) -> IndexPlan:
@@ -89,7 +89,7 @@ class _Look:
 
         Of several index plans, keeps the one that reaches furthest back with as many candidates.
         """
-        window = Window(self._lower, self._upper, portion)
+        window = PageWindow(self._lower, self._upper, portion)
         fetches = tuple(self.search.horizon(driver, window) for driver in self._drivers)
         ends = [(rows[0][1], rows[0][2]) if rows else None for rows in await FetchAll(fetches)]
         furthest = min(
@@ -97,6 +97,6 @@ class _Look:
         )
         self._drivers = (self._drivers[furthest],)
         end = ends[furthest]
-        self.window = Window(end or self._lower, self._upper, portion)
+        self.window = PageWindow(end or self._lower, self._upper, portion)
         self._upper = end or self._upper
         return None if end is None else PageStart(*end)
