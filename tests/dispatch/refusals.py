@@ -191,7 +191,7 @@ REFUSED = [
         pytest.param(
             tree({"act": {"default": name}}),
             "penstock.worker_config.activity_queues.act.default",
-            "others that nobody sees",
+            "other invisible ones",
             id=f"a name with {name!a}",
         )
         for name in ("a\u202eb", "a\u200bb", "a\u2028b")

@@ -37,7 +37,7 @@ def test_no_authentication_is_refused_anywhere_else(host: str):
 
 def test_no_authentication_behind_a_proxy_is_warned_about():
     settings = load({"DW_AUTH_DRIVER": "none", "DW_TRUSTED_PROXIES": "127.0.0.1"})
-    assert any("whoever reaches the proxy" in warning for warning in settings.warnings)
+    assert any("anyone who reaches the proxy" in warning for warning in settings.warnings)
 
 
 @pytest.mark.parametrize("token", [*sorted(SAMPLE_SECRETS), "Worker-Secret", STRONG[:31], "ab" * 20])

@@ -20,7 +20,7 @@ class Due(StrEnum):
     RUN = "run"
     QUERY = "query"
     """A query's deadline, or the expiry of its lease."""
-    OUTBOX = "letter"
+    OUTBOX = "outbox"
     """An undelivered message; always due."""
     STREAM = "stream"
 

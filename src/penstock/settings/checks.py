@@ -94,7 +94,7 @@ def _no_open_door(values: SettingValues) -> Iterator[CheckResult]:
     elif values.of("DW_TRUSTED_PROXIES", tuple):
         yield CheckWarning(
             "DW_AUTH_DRIVER",
-            "DW_AUTH_DRIVER=none with DW_TRUSTED_PROXIES: whoever reaches the proxy may do everything",
+            "DW_AUTH_DRIVER=none with DW_TRUSTED_PROXIES: anyone who reaches the proxy may do everything",
         )
 
 
@@ -243,7 +243,7 @@ def _coordination_reaches_all_servers(values: SettingValues) -> Iterator[CheckRe
     elif kind is CoordinationKind.REDIS and not is_shared:
         yield CheckWarning(
             "DW_COORDINATION",
-            "DW_COORDINATION=redis with a store of one server: Redis is asked for locks that nobody else wants,"
+            "DW_COORDINATION=redis with a store of one server: Redis is asked for locks that no other server uses,"
             " and queries wait for it; auto is enough here",
         )
 

@@ -117,7 +117,7 @@ def test_a_local_activity_has_run_already_and_leaves_nothing_open():
 def test_a_local_activity_that_did_not_succeed_tells_why(outcome: str, category: str):
     told = {"message": "boom", "exception_type": "Broken", "non_retryable": True}
     life = Life()
-    life.decide(RecordLocalActivity("Add", outcome, ONE, told=told))
+    life.decide(RecordLocalActivity("Add", outcome, ONE, reported_fields=told))
     said = life.said()
     assert (said["message"], said["exception_type"], said["failure_category"]) == ("boom", "Broken", category)
     assert said["exception"]["message"] == "boom"

@@ -16,6 +16,7 @@ from penstock.core.scheduling.fairness import LaneKey
 
 GOLDEN = 0x9E3779B97F4A7C15
 NS_PER_MS = 1_000_000
+SKEW_NS = 250 * 10**6
 
 
 def stride(weight_milli: int) -> int:
@@ -92,8 +93,8 @@ class Bucket:
         return until
 
     def look(self, limit: Limit, now_ms: int) -> None:
-        """A debt that this limit cannot have made is cut to the largest that it can."""
-        if limit.micro and self._paid_until_ns() > now_ms * NS_PER_MS + limit.debt_most_ns:
+        """A debt that this limit cannot have made, however clocks differ, is cut to the largest that it can."""
+        if limit.micro and self._paid_until_ns() > now_ms * NS_PER_MS + limit.debt_most_ns + SKEW_NS:
             self.cuts.append((len(self.went), now_ms, limit.debt_most_ns))
 
 

@@ -115,7 +115,7 @@ def test_the_word_of_another_program_is_taken_as_the_usual() -> None:
 
 @pytest.mark.parametrize(("deaths", "told"), [(1, "1 worker died"), (3, "3 workers died")])
 def test_a_quarantine_says_how_many_died_how_the_last_did_and_what_to_do(deaths: int, told: str) -> None:
-    message = Quarantine(deaths).told("Exit code 1.")
+    message = Quarantine(deaths).failure_message("Exit code 1.")
     assert told in message
     assert "Exit code 1." in message
     assert "start it again" in message

@@ -41,7 +41,7 @@ async def a_message_to_its_parent(scene: Scene) -> tuple[Run, str]:
 
 async def test_a_message_is_recorded_with_its_cause_and_notifies_the_relay(scene: Scene):
     notified = asyncio.Event()
-    scene.wakeups.listen("letters", notified.set)
+    scene.wakeups.listen("outbox", notified.set)
     parent, message_id = await a_message_to_its_parent(scene)
     assert notified.is_set()
     assert scene.tables.outbox[message_id].run_id == parent.run_id
@@ -67,7 +67,7 @@ async def test_a_message_to_a_run_that_does_not_exist_is_discarded(scene: Scene)
             message = a_letter(f"l{number}", workflow_id="nobody", run_id=run_id, kind=kind, payload=payload)
             tx.outbox.insert(message)
 
-    await scene.ctx.store.transact(write, key="letters")
+    await scene.ctx.store.transact(write, key="outbox")
     await pending_outbox(scene.ctx).sweep()
     await pending_outbox(scene.ctx).sweep()
     assert scene.tables.outbox == {}, "neither a message nor an answer is left"

@@ -332,19 +332,19 @@ def _record_local_activity(context: CommandContext, command: RecordLocalActivity
     context.add_event(
         EventType.ACTIVITY_SCHEDULED, payload | {"arguments": command.arguments, "payload_codec": CODEC}
     )
-    ended = payload | dict(command.told)
+    ended = payload | dict(command.reported_fields)
     if command.outcome == "completed":
         ended |= {"result": command.result, "payload_codec": CODEC}
     else:
         ended |= {
             "failure_category": _CATEGORIES[command.outcome],
             "failure_id": f"{identity}-f1",
-            "exception": command.told.get("exception")
+            "exception": command.reported_fields.get("exception")
             or {
-                "type": command.told.get("exception_type"),
-                "class": command.told.get("exception_type"),
-                "message": command.told.get("message"),
-                "non_retryable": command.told.get("non_retryable", False),
+                "type": command.reported_fields.get("exception_type"),
+                "class": command.reported_fields.get("exception_type"),
+                "message": command.reported_fields.get("message"),
+                "non_retryable": command.reported_fields.get("non_retryable", False),
             },
         }
     context.add_event(_LOCAL_ENDS[command.outcome], ended)

@@ -39,7 +39,7 @@ class RecordLocalActivity(Struct, frozen=True):
     """completed, failed, timed_out or cancelled"""
     arguments: Blob
     result: Blob | None = None
-    told: Json = field(default_factory=dict)
+    reported_fields: Json = field(default_factory=dict)
     """Attempts, message, exception and other fields, as the worker sent them."""
     extra: Json = field(default_factory=dict)
 

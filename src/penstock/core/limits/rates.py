@@ -38,8 +38,8 @@ MICRO = 1_000_000
 BURST_DEFAULT_MS = 1_000
 RATE_MAX_MICRO = 1_000_000 * MICRO
 BURST_MAX_MS = 3_600_000
-CLOCK_SKEW_NS = NANO
-"""Clocks of servers differ by less; a larger difference is a step of the clock, or another rate."""
+CLOCK_SKEW_NS = NANO // 4
+"""Clocks of servers usually differ by less; a larger difference is a step of the clock, or another rate."""
 
 
 class Rate(Struct, frozen=True):

@@ -283,11 +283,10 @@ def key_hold(rules: Rules, state: KeyState, weight_milli: int, now_ms: int, give
 
 
 def decide(snapshot: QueueSnapshot, room: int, asked: int | None = None) -> Grants | Hold:
-    """Say who runs next: at most `room` tasks, or why none.
+    """Choose the next tasks, at most `room` of them, or return the reason why there is none.
 
-    `asked` is how many were asked for: if so many go, nobody waits, and nobody need be told why.
-    The store may hand over lanes that turn out to be blocked; `settle` then puts them aside, and whoever asks
-    again sees further.
+    If as many as `asked` are granted, no poll waits and no hold is computed. Lanes that turn out to be blocked are
+    parked by `settle`, so that the next claim reads further.
     """
     allowed = budget(snapshot.queue, snapshot.running, snapshot.now_ms, snapshot.scopes)
     if isinstance(allowed, Hold):
@@ -407,7 +406,7 @@ def key_weights(snapshot: QueueSnapshot) -> Mapping[str, int]:
 
 
 def windowed(queue: Queue, count: int, now_ms: int) -> Counts:
-    """What the queue gave in the last minute, and so many more; untouched where nobody limits that."""
+    """The window of the queue with this many more dispatches; unchanged without a limit on them."""
     if queue.limits.dispatches is None:
         return queue.window
     return windows.spent(queue.limits.window, queue.window, now_ms, count)

@@ -81,7 +81,7 @@ def of_closed_queue(queue: Queue, scopes: LockedScopes, now_ms: int) -> Ledger:
 
 
 def announced(rules: Rules) -> int:
-    """Whom the end of a lease is announced to: 1 its key and the queue, 2 the queue alone, 0 nobody."""
+    """Whom the end of a lease is announced to: 1 its key and the queue, 2 the queue alone, 0 neither."""
     if rules.counts_leases:
         return 1
     return 0 if rules.lease_cap is None else 2

@@ -42,7 +42,7 @@ class Quarantine(Struct, frozen=True):
 
     deaths: int
 
-    def told(self, last: str) -> str:
+    def failure_message(self, last: str) -> str:
         """The failure message: why it was closed, how the last worker died, and what to do."""
         times = "1 worker" if self.deaths == 1 else f"{self.deaths} workers"
         return (

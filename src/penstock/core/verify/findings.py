@@ -51,7 +51,7 @@ PROMISES = {
     Law.ENDS_ONCE: "a lease that was granted ends once, and nothing happens to it afterwards",
     Law.LATE_ANSWER: "nothing is accepted from a lease that has expired",
     Law.ONE_OUTCOME: "a task is completed once, and not granted again",
-    Law.ACKNOWLEDGED: "what clients were told is in the journal, and the same there",
+    Law.ACKNOWLEDGED: "every acknowledged response matches the journal",
     Law.CALL_ORDER: "what was answered before something else was sent comes before it in the journal",
     Law.NAMESPACE: "nothing belongs to two namespaces",
     Law.SEQUENCE: "the journal's numbers rise, and where they are dense there is no gap",

@@ -183,7 +183,7 @@ class QueueNameField:
                 f"a task queue's name has at most {QUEUE_NAME_MAX} characters, this one {len(value)}"
             )
         if not value.isprintable():
-            raise ValueError(f"{value!a} has control characters or others that nobody sees")
+            raise ValueError(f"{value!a} has control characters or other invisible ones")
         if value.startswith(RESERVED_PREFIX):
             raise ValueError(f"{value!r}: names that begin with {RESERVED_PREFIX!r} are reserved")
         return value
@@ -207,7 +207,7 @@ class NameListField:
             if len(item) > NAME_MAX:
                 raise ValueError(f"a name has at most {NAME_MAX} characters, {item[:20]!r}… has {len(item)}")
             if not item.isprintable():
-                raise ValueError(f"{item!a} has control characters or others that nobody sees")
+                raise ValueError(f"{item!a} has control characters or other invisible ones")
         return tuple(value)
 
     def schema(self) -> dict[str, Any]:

@@ -718,7 +718,9 @@ def _count_worker_death(
     activity = replace(held.activity, worker_deaths=deaths, quarantined=int(last is not None))
     if last is not None:
         extra = dict(failure.extra) | {"code": QUARANTINED, "worker_deaths": deaths}
-        failure = replace(failure, message=last.told(failure.message), non_retryable=True, extra=extra)
+        failure = replace(
+            failure, message=last.failure_message(failure.message), non_retryable=True, extra=extra
+        )
     return replace(held, activity=activity), failure
 
 

@@ -33,7 +33,7 @@ from penstock.core.model import (
 from penstock.engine.runs.history_writer import to_json
 from penstock.ports.store import Tx
 
-OUTBOX_TOPIC = "letters"
+OUTBOX_TOPIC = "outbox"
 _POLICIES = {
     ClosePolicy.REQUEST_CANCEL: OutboxKind.CANCEL,
     ClosePolicy.REQUEST_CANCELLATION: OutboxKind.CANCEL,

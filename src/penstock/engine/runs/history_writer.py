@@ -15,7 +15,7 @@ that a worker was handed stays a prefix of that history.
 
 Every append happens under the row lock of its run, with dense sequence numbers: `history-only-grows`.
 
-At most one workflow task per run is live. Whoever finds something for the code to look at, and no live task,
+At most one workflow task per run is live. An operation that finds something for the code to process, and no live task,
 schedules one (`schedule_next_task`); with a live task nothing is needed, because the flush at its end decides again.
 `Run.owed` remembers that a plain task is due while an update's task goes first.
 

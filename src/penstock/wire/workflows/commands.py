@@ -227,7 +227,7 @@ def _local(body: dict[str, Any]) -> RecordLocalActivity:
         outcome=request.outcome,
         arguments=_arguments(request.arguments),
         result=_value(request.result, "result") if completed else None,
-        told=_present(fields),
+        reported_fields=_present(fields),
         extra=_extra(body) | _present({"local_number": request.local_number}),
     )
 

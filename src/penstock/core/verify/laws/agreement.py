@@ -126,7 +126,7 @@ class AgreementLaw:
             if any(each.op == "complete" and each.verdict == "accepted" for each in reports):
                 self._book.checked[Law.ONE_OUTCOME] += 1
                 if completed.setdefault(task_id, lease) != lease:
-                    message = f"two leases of task {task_id} were told that their result counts"
+                    message = f"two leases of task {task_id} both got an accepted outcome"
                     self._book.find(LawViolation(Law.ONE_OUTCOME, message, reports[-1].t_ok))
 
     def _is_same(self, line: LeaseGranted, seen: ObservedLease) -> None:

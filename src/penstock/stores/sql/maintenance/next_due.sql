@@ -18,6 +18,6 @@ UNION ALL
 SELECT 1, 'query', min(t.lease_expires_at_ms) FROM query_tasks t
  WHERE t.state = 'leased' AND t.lease_expires_at_ms <= :at_ms
 UNION ALL
-SELECT 1, 'letter', 0 * min(t.created_at_ms) FROM outbox t
+SELECT 1, 'outbox', 0 * min(t.created_at_ms) FROM outbox t
 UNION ALL
 SELECT 1, 'stream', min(t.expires_at_ms) FROM workflow_streams t WHERE t.expires_at_ms <= :at_ms;
