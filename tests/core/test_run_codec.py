@@ -88,3 +88,13 @@ def test_a_block_is_stored_under_the_names_of_released_versions() -> None:
     assert encode_block(block) == stored
     assert decode_block(stored) == block
     assert decode_block(None) is None
+
+
+@pytest.mark.parametrize(
+    ("stored", "recorded"), [('"ActivityScheduled"', ("ActivityScheduled",)), ("null", ()), ("[]", ())]
+)
+def test_a_block_of_an_early_commit_can_still_be_read(stored: str, recorded: tuple[str, ...]) -> None:
+    block = decode_block(
+        f'{{"reason":"nondeterminism","sequence":1,"recorded":{stored},"message":"they part"}}'
+    )
+    assert block == ReplayBlock(sequence=1, recorded=recorded, message="they part")

@@ -113,7 +113,21 @@ def encode_block(block: ReplayBlock | None) -> str | None:
 
 
 def decode_block(text: str | None) -> ReplayBlock | None:
-    return None if text is None else _decode_block(text)
+    if text is None:
+        return None
+    try:
+        return _decode_block(text)
+    except msgspec.ValidationError:
+        return _early_block(text)
+
+
+def _early_block(text: str) -> ReplayBlock:
+    """A block as early commits wrote it: `recorded` was one type, or null."""
+    stored: dict[str, Any] = json_text.read(text)
+    recorded = stored.pop("recorded", None)
+    return msgspec.convert(
+        stored | {"recorded": [recorded] if isinstance(recorded, str) else []}, ReplayBlock
+    )
 
 
 def _condition_values(condition: ConditionWait) -> dict[str, Any]:
