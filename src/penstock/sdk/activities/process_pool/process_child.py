@@ -66,7 +66,7 @@ class JobResult:
 
 
 def main(connection: Connection, converter: DataConverter, level: int) -> None:
-    """Run jobs until told to stop, or until the worker has exited."""
+    """Run jobs until asked to stop, or until the worker has exited."""
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: None)  # the worker decides when its processes exit
     lead_group()
