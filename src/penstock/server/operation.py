@@ -34,6 +34,8 @@ class OperationCall:
     document: Body
     """The body as parsed JSON, before it was read into `body`."""
     headers: Mapping[str, str]
+    wait_ms: int = 0
+    """How long a poll may wait for tasks: what it requests, within the bounds of the settings."""
     arrived_at: float = field(default_factory=time.monotonic)
     """When the request was read, by the monotonic clock of this process."""
 

@@ -45,7 +45,7 @@ from penstock.sdk.failures import (
 )
 from penstock.wire.request_parser import parse
 from penstock.wire.requests import ActivityFailure
-from penstock.wire.workflows.command_shapes import FailWorkflowCommand
+from penstock.wire.command_shapes import FailWorkflowCommand
 from tests.support.effort import times
 
 

@@ -12,12 +12,12 @@ from penstock.errors import PenstockError, ValidationFailed
 from penstock.server import rejected_reports
 from penstock.server.operation import OperationCall, text_path
 from penstock.wire import strict_json
+from penstock.wire.request_parser import UnknownField, unknown_fields
 from penstock.wire.requests import (
     ActivityLease,
     RequestModel,
     TaskLease,
 )
-from penstock.wire.unknown_fields import UnknownField, unknown_fields
 
 HAND_BACK = "hand_back"
 _COMMON_REPORT_FIELDS = frozenset({"task_id", "action"})
@@ -45,15 +45,11 @@ class TaskErrorDetails:
         return detailed
 
 
-def lease_end(task: Task, read_at_ms: int | None, read_after_ms: int = 0) -> dict[str, int]:
-    """When the lease ends, in milliseconds since the worker sent its request: workers need no synchronised clock.
-
-    `read_after_ms` is how long the request had waited when the lease was read at `read_at_ms`; 0 for renewals, which
-    do not wait.
-    """
-    if task.lease_expires_at_ms is None or read_at_ms is None:
+def lease_end(task: Task, renewed_at_ms: int | None) -> dict[str, int]:
+    """When a renewed lease ends, in milliseconds since the worker sent its request, so that clocks may differ."""
+    if task.lease_expires_at_ms is None or renewed_at_ms is None:
         return {}
-    return {"lease_ends_after_ms": lease_ends_after_ms(task.lease_expires_at_ms, read_at_ms, read_after_ms)}
+    return {"lease_ends_after_ms": lease_ends_after_ms(task.lease_expires_at_ms, renewed_at_ms, 0)}
 
 
 def path_task_id(call: OperationCall) -> TaskId:

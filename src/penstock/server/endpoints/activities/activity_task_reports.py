@@ -29,7 +29,7 @@ from penstock.server.endpoints.task_reports import (
 )
 from penstock.server.operation import OperationCall, Response
 from penstock.wire import payloads
-from penstock.wire.request_parser import parse
+from penstock.wire.request_parser import UnknownField, parse
 from penstock.wire.requests import (
     ActivityFailure,
     ActivityLease,
@@ -39,7 +39,6 @@ from penstock.wire.requests import (
     RequestModel,
     StartActivityTask,
 )
-from penstock.wire.unknown_fields import UnknownField
 
 RETRY_AFTER_DEFAULT_MS = 5_000
 _ACTIVITY_REPORTS: Mapping[str, type[RequestModel]] = {

@@ -28,7 +28,8 @@ from penstock.server.endpoints.task_reports import (
     without_nul,
 )
 from penstock.server.operation import OperationCall, Response
-from penstock.wire.request_parser import parse
+from penstock.wire.matching.tasks import worker_event
+from penstock.wire.request_parser import UnknownField, parse
 from penstock.wire.requests import (
     CompleteWorkflowTask,
     FailWorkflowTask,
@@ -36,8 +37,7 @@ from penstock.wire.requests import (
     RequestModel,
     TaskLease,
 )
-from penstock.wire.responses import page_token, warnings, worker_event
-from penstock.wire.unknown_fields import UnknownField
+from penstock.wire.responses import page_token, warnings
 from penstock.wire.workflows.commands import parse_commands
 
 _WORKFLOW_REPORTS: Mapping[str, type[RequestModel]] = {
