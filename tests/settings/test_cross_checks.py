@@ -160,7 +160,7 @@ def test_a_server_for_other_machines_answers_to_the_names_it_was_given_or_to_all
     public = {"DW_HOST": "0.0.0.0", "DW_WORKER_TOKEN": STRONG, "DW_TRUSTED_PROXIES": "10.0.0.2"}
     named = load({**public, "DW_ALLOWED_HOSTS": "api.example.com"})
     assert named.warnings == ()
-    assert named.listen.allowed_hosts == {"api.example.com"}
+    assert named.listen.allowed_hosts == frozenset({"api.example.com"})
     unnamed = load(public)
     assert unnamed.listen.allowed_hosts is None
     check_host({"host": "anything.example"}, None)
