@@ -301,7 +301,8 @@ async def heartbeat(
             refusal = _timed_out(task, late)
         if refusal is not None:
             return Heartbeat(task, run, activity, recorded=False, reason=refusal.reason.value)
-        renewed = renew(task, tx.now_ms, task.claimed or ctx.settings.leases.of_activity(lease_ms))
+        longest_ms = ctx.settings.leases.activity_lease_ms
+        renewed = renew(task, tx.now_ms, task.claimed or min(lease_ms or longest_ms, longest_ms))
         newest = newest_details(
             activity.heartbeat_details, details, same_attempt=activity.heartbeat_at_ms is not None
         )

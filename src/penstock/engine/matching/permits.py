@@ -104,7 +104,8 @@ def _begin(
     window = dispatch.windowed(queue, 1, tx.now_ms)
     if window != queue.window:
         tx.policies.settle(queue.queue_id, queue.paid_until_ns, queue.aging_turn, window)
-    lease_ms = ctx.settings.leases.of_activity(asked_ms)
+    longest_ms = ctx.settings.leases.activity_lease_ms
+    lease_ms = min(asked_ms or longest_ms, longest_ms)
     started = replace(
         task,
         claimed=0,

@@ -87,7 +87,8 @@ def _lease(ctx: EngineContext, tx: Tx, plan: ClaimPlan) -> list[_Delivery]:
         if task.kind is TaskKind.WORKFLOW:
             lease_ms = leases.workflow_lease_ms
         else:
-            lease_ms = poll.claim_lease_ms or leases.of_activity(poll.lease_ms)
+            longest_ms = leases.activity_lease_ms
+            lease_ms = poll.claim_lease_ms or min(poll.lease_ms or longest_ms, longest_ms)
         leased = grant(
             task,
             poll.worker_id,

@@ -1,4 +1,4 @@
-"""What all polls of workers have in common: how long they wait, and what happens to an undelivered query task."""
+"""Polls for query tasks and update validations, and what happens to one that is not delivered."""
 
 from __future__ import annotations
 
@@ -10,15 +10,6 @@ from penstock.engine.matching import query_tasks
 from penstock.engine.matching.query_tasks import LeasedQuery
 from penstock.server.operation import OperationCall
 from penstock.wire.requests import PollTasks
-
-
-def poll_wait_ms(call: OperationCall, request: PollTasks) -> int:
-    """The requested wait, within the bounds of the settings."""
-    polls = call.ctx.settings.polls
-    requested_ms = (
-        polls.poll_timeout_ms if request.timeout_seconds is None else request.timeout_seconds * 1000
-    )
-    return min(requested_ms, polls.poll_timeout_ms_max)
 
 
 def query_poll(call: OperationCall, request: PollTasks) -> Poll:

@@ -18,8 +18,8 @@ from penstock.server.endpoints.workflows.start_requests import parse_activity_st
 from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire import responses
 from penstock.wire.fields import WORKFLOW_ID_MAX
+from penstock.wire.request_parser import parse_strict
 from penstock.wire.requests import EndRun, ListActivities, OfActivityRun, ReadActivityResult, StartActivity
-from penstock.wire.unknown_fields import parse_strict
 
 
 async def start(call: OperationCall) -> Response:
