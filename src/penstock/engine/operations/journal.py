@@ -14,7 +14,7 @@ async def page(ctx: EngineContext, after: int, limit: int) -> Sequence[tuple[int
 
     An entry that commits after a later one was read is missed: read the journal when the system is idle.
     """
-    if not ctx.journals:
+    if not ctx.store.journals:
         raise Conflict(
             Reason.JOURNAL_OFF,
             "This server keeps no lease journal. Start it with DW_JOURNAL=true to record leases from then on.",
