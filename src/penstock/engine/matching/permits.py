@@ -42,10 +42,7 @@ async def start(
 ) -> Permit:
     """Start a prefetched task. Idempotent: a task that already runs gets its permit again."""
 
-    async def known(tx: Tx) -> Task | None:
-        return await tx.tasks.get(task_id)
-
-    task = await ctx.store.read(known)
+    task = await ctx.store.read(lambda tx: tx.tasks.get(task_id))
     queue_id = None if task is None else task.queue_id
 
     async def operation(tx: Tx) -> Permit:

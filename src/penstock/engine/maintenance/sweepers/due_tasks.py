@@ -18,10 +18,7 @@ def due_tasks(ctx: EngineContext) -> Sweeper[TaskId]:
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[TaskId]:
-    async def operation(tx: Tx) -> Sequence[TaskId]:
-        return await tx.tasks.due(tx.now_ms, limit)
-
-    return await ctx.store.read(operation)
+    return await ctx.store.read(lambda tx: tx.tasks.due(tx.now_ms, limit))
 
 
 async def _make_ready(ctx: EngineContext, task_id: TaskId) -> bool:
