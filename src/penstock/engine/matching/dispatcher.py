@@ -88,7 +88,8 @@ from penstock.engine.matching.undelivered import hand_all_back
 from penstock.engine.runtime.deadlines import LOOK_GRACE_S, Deadline
 from penstock.engine.runtime.ticks import until_tick_s
 from penstock.errors import Exhausted, PenstockError, Reason
-from penstock.ports.store import QueryQueue, Tx
+from penstock.ports.store import Tx
+from penstock.ports.tables.tasks import QueryQueue
 from penstock.ports.wakeups import Topic, queue_topic, scope_topic
 
 LOOK_AGAIN_S = 1.0

@@ -9,8 +9,8 @@ from penstock.engine.activities import retry_budget
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.runs.history_writer import requeue
-from penstock.ports.next_due import Due
 from penstock.ports.store import Tx
+from penstock.ports.tables.next_due import Due
 
 
 def due_tasks(ctx: EngineContext) -> Sweeper[TaskId]:

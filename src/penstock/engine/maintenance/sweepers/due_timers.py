@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.workflows import timers
-from penstock.ports.next_due import Due
+from penstock.ports.tables.next_due import Due
 
 
 def due_timers(ctx: EngineContext) -> Sweeper[str]:

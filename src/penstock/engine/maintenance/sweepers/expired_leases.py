@@ -9,7 +9,7 @@ from penstock.engine.activities import activity_reports
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.workflows import workflow_reports
-from penstock.ports.next_due import Due
+from penstock.ports.tables.next_due import Due
 
 
 def expired_leases(ctx: EngineContext) -> Sweeper[TaskId]:

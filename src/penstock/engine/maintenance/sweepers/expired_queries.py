@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.matching import query_tasks
-from penstock.ports.next_due import Due
+from penstock.ports.tables.next_due import Due
 
 
 def expired_queries(ctx: EngineContext) -> Sweeper[str]:

@@ -8,7 +8,7 @@ from penstock.core.model import RunId
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.messaging import streams
-from penstock.ports.next_due import Due
+from penstock.ports.tables.next_due import Due
 
 
 def expired_streams(ctx: EngineContext) -> Sweeper[tuple[RunId, str]]:

@@ -8,7 +8,7 @@ from penstock.core.model import ActivityId
 from penstock.engine.activities import activity_reports
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
-from penstock.ports.next_due import Due
+from penstock.ports.tables.next_due import Due
 
 
 def overdue_activities(ctx: EngineContext) -> Sweeper[ActivityId]:

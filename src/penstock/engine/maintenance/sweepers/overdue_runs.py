@@ -8,7 +8,7 @@ from penstock.core.model import RunId
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.workflows import run_close
-from penstock.ports.next_due import Due
+from penstock.ports.tables.next_due import Due
 
 
 def overdue_runs(ctx: EngineContext) -> Sweeper[RunId]:

@@ -8,7 +8,7 @@ from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.messaging.outbox import OUTBOX_TOPIC
 from penstock.engine.workflows import outbox_relay
-from penstock.ports.next_due import Due
+from penstock.ports.tables.next_due import Due
 
 
 def pending_outbox(ctx: EngineContext) -> Sweeper[str]:
