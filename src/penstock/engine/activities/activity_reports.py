@@ -312,7 +312,7 @@ async def heartbeat(
                 renewed_activity, deadline_at_ms=running_deadline_at_ms(renewed_activity)
             )
         tx.tasks.save(renewed, TaskState.LEASED)
-        if ctx.journals:
+        if ctx.store.journals:
             tx.journal.append(journal_lines.renewed(renewed, tx.now_ms))
         tx.activities.save(renewed_activity)
         tx.workers.touch(namespace, report.owner, tx.now_ms)
@@ -785,10 +785,6 @@ def attempt_number(token: str) -> int | None:
     """The number in an attempt id (`3.…`), which distinguishes an old attempt from an unknown one."""
     number, dot, _ = token.partition(".")
     return int(number) if dot and number.isascii() and number.isdigit() and len(number) < 11 else None
-
-
-def attempt_id(number: int, secret: str) -> str:
-    return f"{number}.{secret}"
 
 
 def _live_task(run: Run) -> TaskId | None:

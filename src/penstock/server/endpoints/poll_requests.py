@@ -19,4 +19,4 @@ def query_poll(call: OperationCall, request: PollTasks) -> Poll:
 
 def requeue_query(call: OperationCall, leased: LeasedQuery) -> Callable[[], None]:
     """The callback that requeues a leased query task if its response could not be delivered."""
-    return lambda: call.dispatcher.undo(query_tasks.hand_back(call.ctx, leased))
+    return lambda: call.dispatcher.run_in_background(query_tasks.hand_back(call.ctx, leased))

@@ -33,7 +33,7 @@ async def health(call: OperationCall) -> Response:
     except PenstockError as error:
         body = {"status": "degraded", "checks": {"database": "unavailable"}, "reason": error.reason.value}
         return Response(body, 503)
-    checks = {"database": "ok"} | ({} if call.ctx.coordination.is_supported() else {"cache": "unavailable"})
+    checks = {"database": "ok"} | ({} if call.ctx.coordination.is_supported else {"cache": "unavailable"})
     refusal = call.ctx.store.health().refusal
     if refusal is not None:
         checks["storage"] = _storage(refusal)
@@ -82,7 +82,7 @@ def _storage(refusal: Reason) -> str:
 
 def _cache(coordination: Coordination) -> dict[str, Any]:
     """The backend of the locks between servers, which the contract calls the cache."""
-    if coordination.is_supported():
+    if coordination.is_supported:
         return {"status": "ok", "driver": coordination.kind}
     reason = Reason.COORDINATION_UNAVAILABLE.value
     return {"status": "unavailable", "driver": coordination.kind, "reason": reason}
