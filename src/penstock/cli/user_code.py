@@ -152,9 +152,7 @@ def _broken(name: str, error: BaseException) -> CommandError:
     lines = traceback.format_exception(type(error), error, theirs)
     click.echo(shown_lines("".join(lines)), err=True, nl=False)
     return CommandError(
-        "import_failed",
-        f"{name} cannot be imported: {type(error).__name__}.",
-        "See its traceback above.",
+        "import_failed", f"{name} cannot be imported: {type(error).__name__}.", "See its traceback above."
     )
 
 

@@ -33,13 +33,7 @@ def activity() -> None:
 )
 @click.option("--type", "activity_type", required=True, metavar="TYPE", help="Activity type to run.")
 @click.option("--task-queue", "-t", required=True, metavar="NAME", help="Queue whose workers run it.")
-@click.option(
-    "--id",
-    "--activity-id",
-    "activity_id",
-    metavar="ID",
-    help="Activity id; generated if omitted.",
-)
+@click.option("--id", "--activity-id", "activity_id", metavar="ID", help="Activity id; generated if omitted.")
 @click.option(
     "--input",
     "values",

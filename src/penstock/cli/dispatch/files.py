@@ -67,13 +67,7 @@ def source_options() -> tuple[Callable[[Command], Command], ...]:
         click.option(
             "--root", metavar="TABLE", help="The table that holds it: penstock, temporal or tool.penstock."
         ),
-        click.option(
-            "--set",
-            "overrides",
-            metavar="PATH=VALUE",
-            multiple=True,
-            help="Override one value.",
-        ),
+        click.option("--set", "overrides", metavar="PATH=VALUE", multiple=True, help="Override one value."),
         click.option(
             "--strict", is_flag=True, help="Refuse queues without options and options without routes."
         ),
@@ -126,12 +120,7 @@ def found_files(root: str | None = None) -> list[Path]:
 
 def problem_body(problem: Problem) -> dict[str, str]:
     """A finding as data."""
-    return {
-        "path": problem.path,
-        "message": problem.message,
-        "hint": problem.hint,
-        "origin": problem.origin,
-    }
+    return {"path": problem.path, "message": problem.message, "hint": problem.hint, "origin": problem.origin}
 
 
 def _shown(text: str) -> str:

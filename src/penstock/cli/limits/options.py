@@ -117,12 +117,7 @@ def _flags(names: Sequence[str]) -> Callable[[F], F]:
 
 
 def change(
-    *,
-    unset: Sequence[str],
-    seconds: int | None,
-    reason: str | None,
-    if_version: int | None,
-    **limits: Any,
+    *, unset: Sequence[str], seconds: int | None, reason: str | None, if_version: int | None, **limits: Any
 ) -> dict[str, Any]:
     """The body of a change; one that changes nothing is a usage error."""
     for each in unset:

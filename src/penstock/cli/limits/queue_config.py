@@ -104,9 +104,7 @@ def get_config(session: CliSession, queue: str, kind: str) -> None:
 @click.option("--pause-key", "paused", multiple=True, metavar="KEY", help="Pause a key; repeatable.")
 @click.option("--resume-key", "resumed", multiple=True, metavar="KEY", help="Resume a key; repeatable.")
 @click.option(
-    "--retry-rps-limit",
-    type=LimitParam(least=0.001),
-    help="Most retries per second; further ones wait.",
+    "--retry-rps-limit", type=LimitParam(least=0.001), help="Most retries per second; further ones wait."
 )
 @click.option("--max-running", type=WholeLimitParam(), help="Most running tasks of the whole queue.")
 @click.option(

@@ -58,8 +58,7 @@ def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
     rows = [(each, kind, "server") for each, kind in (body.get("system_attributes") or {}).items()]
     rows += [(each, kind, "namespace") for each, kind in custom.items()]
     screen.table(
-        ["name", "type", "of the"],
-        [[name(each), plain(kind), plain(owner)] for each, kind, owner in rows],
+        ["name", "type", "of the"], [[name(each), plain(kind), plain(owner)] for each, kind, owner in rows]
     )
     if not custom:
         nothing_yet(

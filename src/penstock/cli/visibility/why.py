@@ -16,11 +16,7 @@ from penstock.cli.transport.session import CliSession
 if TYPE_CHECKING:
     from penstock.cli.transport.connection import ServerConnection, ServerResponse
 
-_NOUNS = {
-    "workflows": "instance_not_found",
-    "activities": "activity_not_found",
-    "tasks": "task_not_found",
-}
+_NOUNS = {"workflows": "instance_not_found", "activities": "activity_not_found", "tasks": "task_not_found"}
 """Where an id is searched, and the error if it is not found."""
 
 

@@ -60,16 +60,7 @@ def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
         nothing_yet(NO_WORKERS)
         return
     screen.table(
-        [
-            "worker",
-            "task queue",
-            "status",
-            "runtime",
-            "build",
-            "workflows",
-            "activities",
-            "last seen",
-        ],
+        ["worker", "task queue", "status", "runtime", "build", "workflows", "activities", "last seen"],
         [
             [
                 name(row.get("worker_id")),

@@ -145,11 +145,7 @@ class WorkerPlan:
 
     def greet(self) -> None:
         app, where = self.app, self.app.connection
-        counts: dict[str, Any] = {
-            "task": app.tasks,
-            "workflow": app.workflows,
-            "activity": app.activities,
-        }
+        counts: dict[str, Any] = {"task": app.tasks, "workflow": app.workflows, "activity": app.activities}
         things = ", ".join(_counted(len(each), name) for name, each in counts.items() if each)
         echo_err(f"Running {app.name} on {where.url}, namespace {where.namespace}: {things}.")
         if self.profile is not None:

@@ -28,10 +28,7 @@ _QUERY = click.option(
 )
 
 
-@verb(
-    "list",
-    example="penstock workflow list --query \"WorkflowType = 'orders' AND StartTime > '24h ago'\"",
-)
+@verb("list", example="penstock workflow list --query \"WorkflowType = 'orders' AND StartTime > '24h ago'\"")
 @_TYPE
 @_STATUS
 @_QUERY

@@ -33,13 +33,7 @@ from penstock.cli.workflows.run_options import input_option, new_request_id
     "    --task-queue orders --input '[\"order-1001\"]' --wait",
 )
 @click.option("--type", "workflow_type", required=True, metavar="TYPE", help="Workflow type to run.")
-@click.option(
-    "--id",
-    "--workflow-id",
-    "workflow_id",
-    metavar="ID",
-    help="Workflow id; generated if omitted.",
-)
+@click.option("--id", "--workflow-id", "workflow_id", metavar="ID", help="Workflow id; generated if omitted.")
 @click.option("--task-queue", "-t", metavar="NAME", help="Queue whose workers run it.")
 @input_option
 @click.option("--business-key", metavar="TEXT", help="Your own name for it, searchable with `list --query`.")

@@ -6,10 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from penstock.sdk.clients.handles import ClientContext
 from penstock.sdk.clients.interceptors import ClientInterceptor, HttpOutbound, chain
-from penstock.sdk.connection.transport import (
-    Json,
-    Transport,
-)
+from penstock.sdk.connection.transport import Json, Transport
 from penstock.sdk.converters import DEFAULT, DataConverter
 from penstock.sdk.dispatch_options import ConfigGetter, Dispatch, config_getter
 

@@ -9,13 +9,8 @@ from penstock.sdk.call_targets import UNSET, signal_target
 from penstock.sdk.clients import batch_operations
 from penstock.sdk.clients.base_client import BaseClient
 from penstock.sdk.clients.batch_operations import BatchPreview, BatchResult
-from penstock.sdk.clients.descriptions import (
-    WorkflowExecution,
-    WorkflowExecutionCount,
-)
-from penstock.sdk.connection.transport import (
-    route,
-)
+from penstock.sdk.clients.descriptions import WorkflowExecution, WorkflowExecutionCount
+from penstock.sdk.connection.transport import route
 
 PAGE = 200
 
