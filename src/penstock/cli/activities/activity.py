@@ -12,7 +12,7 @@ from penstock.cli.inputs import JsonParam, SecondsParam, arguments, given
 from penstock.cli.output.exits import CommandError, StillOpen, echo_err
 from penstock.cli.output.hints import command_hint
 from penstock.cli.output.payload_text import opened
-from penstock.cli.output.screen import Screen, ScreenCell, data, name, nothing_yet, plain, status
+from penstock.cli.output.screen import Screen, ScreenCell, data, name, plain, status
 from penstock.cli.priority_options import with_priority_options
 from penstock.cli.timeline.progress import heartbeat_text
 from penstock.cli.transport.pages import LIST_PAGE_MAX, read_pages
@@ -214,29 +214,20 @@ def _draw_result(screen: Screen, body: dict[str, Any]) -> None:
 
 
 def _draw_cancelled(screen: Screen, body: dict[str, Any]) -> None:
-    screen.facts([("Activity", name(body.get("activity_id"))), ("Outcome", plain(body.get("outcome")))])
+    screen.fields(body, "activity=activity_id:name, outcome")
 
 
 def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
     rows = body["activities"]
     if not rows:
         start = command_hint("activity", "start", "--type", "TYPE", "--task-queue", "QUEUE")
-        nothing_yet(f"No activities here. Start one with {start}.")
+        echo_err(f"No activities here. Start one with {start}.")
         return
-    screen.table(
-        ["activity", "type", "status", "task queue", "attempts", "started", "closed"],
-        [
-            [
-                name(row.get("activity_id")),
-                plain(row.get("activity_type")),
-                status("quarantined" if row.get("is_quarantined") else row.get("status")),
-                plain(row.get("task_queue")),
-                plain(row.get("attempt_count")),
-                screen.when(row.get("started_at")),
-                screen.when(row.get("closed_at")),
-            ]
-            for row in rows
-        ],
+    screen.rows(
+        rows,
+        "activity=activity_id:name, type=activity_type, status:status, task queue, attempts=attempt_count, "
+        "started=started_at:when, closed=closed_at:when",
+        status=lambda row: "quarantined" if row.get("is_quarantined") else row.get("status"),
     )
     if body.get("next_page_token"):
         echo_err(f"The first {len(rows)} are shown. See more with --limit.")

@@ -32,17 +32,10 @@ def _order(counts: dict[str, Any]) -> str:
 
 
 def _draw_levels(screen: Screen, levels: Sequence[dict[str, Any]]) -> None:
-    screen.table(
-        ["priority", "tasks", "keys", "oldest"],
-        [
-            [
-                name(row.get("priority")),
-                plain(row.get("backlog_count")),
-                plain(row.get("key_count")),
-                _waited(row.get("oldest_wait_seconds")),
-            ]
-            for row in levels
-        ],
+    screen.rows(
+        levels,
+        "priority:name, tasks=backlog_count, keys=key_count, oldest=oldest_wait_seconds:span",
+        oldest=lambda row: _waited(row.get("oldest_wait_seconds")),
     )
 
 

@@ -15,7 +15,7 @@ from penstock.cli.limits.queue_limits import limits, pause, resume
 from penstock.cli.limits.queue_rate import set_rate
 from penstock.cli.matching.backlog import draw_backlog
 from penstock.cli.output.exits import echo_err
-from penstock.cli.output.screen import Screen, ScreenCell, name, nothing_yet, plain, status
+from penstock.cli.output.screen import Screen, ScreenCell, name, plain
 from penstock.cli.output.times import span
 from penstock.cli.transport.session import CliSession
 from penstock.cli.workers.commands import slots
@@ -156,7 +156,7 @@ def _cohort(build_id: str | None, unversioned: bool) -> str | None:
 def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
     rows = body.get("task_queues") or []
     if not rows:
-        nothing_yet("No task queues yet. A queue appears with its first worker or its first workflow.")
+        echo_err("No task queues yet. A queue appears with its first worker or its first workflow.")
         return
     screen.table(
         ["task queue", "ready", "oldest", "leased", "pollers", "workflow tasks", "activity tasks", "queries"],
@@ -252,81 +252,45 @@ def _draw_counts(screen: Screen, stats: dict[str, Any]) -> None:
 
 
 def _draw_pollers(screen: Screen, pollers: list[dict[str, Any]]) -> None:
-    if not pollers:
-        nothing_yet("No worker polls this queue. Start a worker with task_queue set to its name.")
-        return
-    screen.heading("Pollers")
-    screen.table(
-        ["worker", "status", "runtime", "build", "workflow slots", "activity slots", "last seen"],
-        [
-            [
-                name(row.get("worker_id")),
-                status("stale" if row.get("is_stale") else row.get("status")),
-                plain(row.get("runtime")),
-                plain(row.get("build_id")),
-                slots(row, "workflow"),
-                slots(row, "activity"),
-                screen.when(row.get("last_heartbeat_at")),
-            ]
-            for row in pollers
-        ],
+    screen.rows(
+        pollers,
+        "worker=worker_id:name, status:status, runtime, build=build_id, workflow slots, activity slots, "
+        "last seen=last_heartbeat_at:when",
+        "Pollers",
+        empty="No worker polls this queue. Start a worker with task_queue set to its name.",
+        status=lambda row: "stale" if row.get("is_stale") else row.get("status"),
+        workflow_slots=lambda row: slots(row, "workflow"),
+        activity_slots=lambda row: slots(row, "activity"),
     )
 
 
 def _draw_leases(screen: Screen, leases: list[dict[str, Any]]) -> None:
-    if not leases:
-        return
-    screen.heading("Current leases")
-    screen.table(
-        ["task", "kind", "workflow", "held by", "attempt", "expires"],
-        [
-            [
-                name(row.get("task_id")),
-                plain(row.get("task_type")),
-                plain(row.get("workflow_id")),
-                plain(row.get("lease_owner")),
-                plain(row.get("workflow_task_attempt") or row.get("attempt_number")),
-                ScreenCell(
-                    screen.when(row.get("lease_expires_at")).text, "red" if row.get("is_expired") else ""
-                ),
-            ]
-            for row in leases
-        ],
+    screen.rows(
+        leases,
+        "task=task_id:name, kind=task_type, workflow=workflow_id, held by=lease_owner, attempt, expires",
+        "Current leases",
+        attempt=lambda row: row.get("workflow_task_attempt") or row.get("attempt_number"),
+        expires=lambda row: ScreenCell(
+            screen.when(row.get("lease_expires_at")).text, "red" if row.get("is_expired") else ""
+        ),
     )
 
 
 def _draw_builds(screen: Screen, body: dict[str, Any]) -> None:
-    rows = body.get("build_ids") or []
-    if not rows:
-        nothing_yet("No builds yet. They appear with the first worker that registers on this queue.")
-        return
-    screen.table(
-        ["build", "rollout", "new starts", "active", "draining", "stale", "runtimes", "last seen"],
-        [
-            [
-                name(row.get("build_id") or "(unversioned)"),
-                status(row.get("rollout_status")),
-                plain(bool(row.get("new_start_selected"))),
-                plain(row.get("active_worker_count")),
-                plain(row.get("draining_worker_count")),
-                plain(row.get("stale_worker_count")),
-                plain(row.get("runtimes")),
-                screen.when(row.get("last_heartbeat_at")),
-            ]
-            for row in rows
-        ],
+    screen.rows(
+        body.get("build_ids") or [],
+        "build:name, rollout=rollout_status:status, new starts=new_start_selected:bool, "
+        "active=active_worker_count, draining=draining_worker_count, stale=stale_worker_count, "
+        "runtimes, last seen=last_heartbeat_at:when",
+        empty="No builds yet. They appear with the first worker that registers on this queue.",
+        build=lambda row: row.get("build_id") or "(unversioned)",
     )
 
 
 def _draw_rollout(screen: Screen, body: dict[str, Any]) -> None:
-    screen.facts(
-        [
-            ("Task queue", name(body.get("task_queue"))),
-            ("Build", plain(body.get("build_id") or "(unversioned)")),
-            ("Intent", status(body.get("drain_intent"))),
-            ("New starts", plain(bool(body.get("new_start_selected")))),
-            ("Drained", screen.when_exactly(body.get("drained_at"))),
-            ("Promoted", screen.when_exactly(body.get("promoted_at"))),
-            ("Rolled back", screen.when_exactly(body.get("rolled_back_at"))),
-        ]
+    screen.fields(
+        body,
+        "task queue:name, build, intent=drain_intent:status, new starts=new_start_selected:bool, "
+        "drained=drained_at:exact, promoted=promoted_at:exact, rolled back=rolled_back_at:exact",
+        build=lambda body: body.get("build_id") or "(unversioned)",
     )

@@ -18,7 +18,7 @@ from penstock.cli.dispatch.files import (
 )
 from penstock.cli.grammar import CommandReach, noun
 from penstock.cli.output.exits import echo_err
-from penstock.cli.output.screen import Screen, ScreenCell, name, nothing_yet, plain
+from penstock.cli.output.screen import Screen, ScreenCell, name, plain
 from penstock.cli.server.settings import load_settings
 from penstock.cli.transport.session import CliSession, show_json
 
@@ -186,7 +186,7 @@ def _show_queue(session: CliSession, settings: Settings, given: str) -> None:
         show_json(json.dumps([_as_json(limit) for limit in limits]))
         return
     if not limits:
-        nothing_yet("No limit is declared for this task queue.")
+        echo_err("No limit is declared for this task queue.")
         return
     Screen().table(["tasks", "scope", "limit", "value", "from"], [_drawn(limit) for limit in limits])
     echo_err("Limits that operators set on the running server take precedence.")

@@ -9,7 +9,7 @@ import click
 
 from penstock.cli.grammar import noun
 from penstock.cli.output.exits import echo_err
-from penstock.cli.output.screen import Screen, name, nothing_yet, plain, status
+from penstock.cli.output.screen import Screen, name, plain
 from penstock.cli.transport.session import CliSession
 
 _TYPES = ("keyword", "text", "int", "double", "bool", "datetime", "keyword_list")
@@ -61,16 +61,8 @@ def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
         ["name", "type", "of the"], [[name(each), plain(kind), plain(owner)] for each, kind, owner in rows]
     )
     if not custom:
-        nothing_yet(
-            "None of your own yet. Create one with `penstock search-attribute create NAME --type TYPE`."
-        )
+        echo_err("None of your own yet. Create one with `penstock search-attribute create NAME --type TYPE`.")
 
 
 def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
-    screen.facts(
-        [
-            ("Name", name(body.get("name"))),
-            ("Type", plain(body.get("type"))),
-            ("Outcome", status(body.get("outcome"))),
-        ]
-    )
+    screen.fields(body, "name:name, type, outcome:status")

@@ -9,7 +9,7 @@ import click
 from penstock.cli.grammar import VerbCommand
 from penstock.cli.output.exits import CommandError, RequestRefused
 from penstock.cli.output.hints import command_hint
-from penstock.cli.output.screen import Screen, ScreenCell, name, plain, status
+from penstock.cli.output.screen import Screen, ScreenCell, plain, status
 from penstock.cli.output.times import parsed, span
 from penstock.cli.transport.session import CliSession
 
@@ -108,23 +108,10 @@ def _draw_frees(screen: Screen, binding: dict[str, Any]) -> None:
 
 
 def _draw_holders(screen: Screen, binding: dict[str, Any]) -> None:
-    holders = binding.get("holders") or []
-    if not holders:
-        return
-    screen.heading("Who holds it")
-    screen.table(
-        ["task", "of", "task queue", "worker", "for", "lease ends"],
-        [
-            [
-                name(each.get("task_id")),
-                plain(each.get("workflow_id")),
-                plain(each.get("task_queue")),
-                plain(each.get("worker")),
-                ScreenCell(span(each.get("age_seconds") or 0)),
-                screen.when(each.get("expires_at")),
-            ]
-            for each in holders
-        ],
+    screen.rows(
+        binding.get("holders") or [],
+        "task=task_id:name, of=workflow_id, task queue, worker, for=age_seconds:span, lease ends=expires_at:when",
+        "Who holds it",
     )
 
 
@@ -153,36 +140,17 @@ def _draw_position(screen: Screen, position: dict[str, Any] | None) -> None:
 
 
 def _draw_next(screen: Screen, constraints: list[dict[str, Any]]) -> None:
-    if not constraints:
-        return
-    screen.heading("What binds next")
-    screen.table(
-        ["kind", "scope", "binds", "what it is"],
-        [
-            [
-                name(each.get("kind")),
-                plain(each.get("scope")),
-                ScreenCell("now" if each.get("is_closed") else "before its turn"),
-                plain(each.get("message")),
-            ]
-            for each in constraints
-        ],
+    screen.rows(
+        constraints,
+        "kind:name, scope, binds, what it is=message",
+        "What binds next",
+        binds=lambda each: ScreenCell("now" if each.get("is_closed") else "before its turn"),
     )
 
 
 def _draw_activities(screen: Screen, activities: list[dict[str, Any]]) -> None:
-    if not activities:
-        return
-    screen.heading("Its open activities")
-    screen.table(
-        ["activity", "type", "kind", "why"],
-        [
-            [
-                name(each.get("activity_id")),
-                plain(each.get("activity_type")),
-                status((each.get("binding") or {}).get("kind")),
-                plain(each.get("summary")),
-            ]
-            for each in activities
-        ],
+    screen.rows(
+        activities,
+        "activity=activity_id:name, type=activity_type, kind=binding.kind:status, why=summary",
+        "Its open activities",
     )

@@ -9,7 +9,7 @@ import click
 from penstock.cli.grammar import verb
 from penstock.cli.output.exits import warn
 from penstock.cli.output.payload_text import opened
-from penstock.cli.output.screen import Screen, ScreenCell, data, name, nothing_yet, plain, status
+from penstock.cli.output.screen import Screen, ScreenCell, data, name, plain, status
 from penstock.cli.output.times import parsed, span
 from penstock.cli.timeline.footer import draw_task_stack, run_status
 from penstock.cli.timeline.progress import draw_open_activities
@@ -102,24 +102,12 @@ def _retry(body: dict[str, Any]) -> str | None:
 
 
 def _draw_runs(screen: Screen, body: dict[str, Any]) -> None:
-    rows = body.get("runs") or []
-    if not rows:
-        nothing_yet("No runs are kept of this workflow any more.")
-        return
-    screen.table(
-        ["#", "run", "status", "closed as", "started", "closed", "took"],
-        [
-            [
-                plain(row.get("run_number")),
-                name(row.get("run_id")),
-                status(row.get("status")),
-                status(row.get("closed_reason")),
-                screen.when(row.get("started_at")),
-                screen.when(row.get("closed_at")),
-                _took(row),
-            ]
-            for row in rows
-        ],
+    screen.rows(
+        body.get("runs") or [],
+        "#=run_number, run=run_id:name, status:status, closed as=closed_reason:status, "
+        "started=started_at:when, closed=closed_at:when, took",
+        empty="No runs are kept of this workflow any more.",
+        took=_took,
     )
 
 

@@ -19,7 +19,7 @@ from penstock.cli.inputs import (
 )
 from penstock.cli.output.exits import echo_err
 from penstock.cli.output.hints import command_hint
-from penstock.cli.output.screen import Screen, name, plain, status
+from penstock.cli.output.screen import Screen
 from penstock.cli.priority_options import with_priority_options
 from penstock.cli.transport.connection import ServerResponse
 from penstock.cli.transport.session import CliSession
@@ -153,15 +153,10 @@ def _signal(
 def _draw_started(screen: Screen, body: dict[str, Any]) -> None:
     if body.get("outcome") == "returned_existing_active":
         echo_err("It was already running; nothing was started.")
-    screen.facts(
-        [
-            ("Workflow", name(body.get("workflow_id"))),
-            ("Run", plain(body.get("run_id"))),
-            ("Type", plain(body.get("workflow_type"))),
-            ("Status", status(body.get("status"))),
-            ("Outcome", plain(body.get("outcome"))),
-            ("Signal", plain(body.get("signal_name"))),
-        ]
+    screen.fields(
+        body,
+        "workflow=workflow_id:name, run=run_id, type=workflow_type, status:status, outcome, "
+        "signal=signal_name",
     )
     echo_err(
         f"Follow it with {command_hint('workflow', 'history', str(body.get('workflow_id')), '--follow')}."

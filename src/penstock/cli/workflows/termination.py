@@ -9,7 +9,7 @@ import click
 from penstock.cli.grammar import verb
 from penstock.cli.inputs import given
 from penstock.cli.output.exits import echo_err
-from penstock.cli.output.screen import Screen, name, plain, status
+from penstock.cli.output.screen import Screen
 from penstock.cli.transport.session import CliSession
 from penstock.cli.workflows.run_options import path_of, reason_option, request_id_option, run_option
 
@@ -55,12 +55,6 @@ def _end(session: CliSession, path: tuple[str, ...], how: str, body: dict[str, A
 
 def draw_outcome(screen: Screen, body: dict[str, Any]) -> None:
     """Draw the outcome of a command."""
-    screen.facts(
-        [
-            ("Workflow", name(body.get("workflow_id"))),
-            ("Run", plain(body.get("run_id"))),
-            ("Type", plain(body.get("workflow_type"))),
-            ("Status", status(body.get("status"))),
-            ("Outcome", status(body.get("outcome"))),
-        ]
+    screen.fields(
+        body, "workflow=workflow_id:name, run=run_id, type=workflow_type, status:status, outcome:status"
     )

@@ -10,7 +10,7 @@ import click
 from penstock.cli.grammar import verb
 from penstock.cli.output.exits import echo_err
 from penstock.cli.output.hints import command_hint
-from penstock.cli.output.screen import Screen, nothing_yet
+from penstock.cli.output.screen import Screen
 from penstock.cli.output.times import parsed
 from penstock.cli.timeline import PayloadDisplay, Timeline, draw_footer
 from penstock.cli.timeline.renderer import Children
@@ -103,7 +103,7 @@ def draw_history(
     """Draw a history as a timeline, followed by the status of the run."""
     events = list(reversed(body["events"])) if newest_first else body["events"]
     if not events:
-        nothing_yet("This run has no events yet. Try again in a moment.")
+        echo_err("This run has no events yet. Try again in a moment.")
         return
     started_at = parsed(described.get("started_at"))
     timeline = Timeline(screen, payloads=payloads, started_at=started_at, children=children)
