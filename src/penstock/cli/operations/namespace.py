@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 from penstock.cli.grammar import noun, with_options
-from penstock.cli.inputs import given
+from penstock.cli.inputs import CONFIRM_DELETION, confirm, given
 from penstock.cli.limits.namespace_limits import limits, namespace_scope
 from penstock.cli.limits.options import for_option, reason_option
 from penstock.cli.output.exits import echo_err
@@ -82,8 +81,7 @@ def update_namespace(session: CliSession, /, target: str, **fields: Any) -> None
 def delete_namespace(session: CliSession, target: str, yes: bool) -> None:
     """Delete a namespace with everything in it (needs the admin role)."""
     connection = session.connect()
-    if not yes:
-        _ask(target)
+    confirm(f"Delete the namespace {target} and everything in it?", yes, CONFIRM_DELETION)
     answer = connection.delete("namespaces", target)
     echo_err(f"Deleted the namespace {answer.body.get('name', target)}.")
     session.show(answer, _draw_deleted)
@@ -106,12 +104,6 @@ def pause_namespace(session: CliSession, target: str, seconds: int | None, reaso
 def resume_namespace(session: CliSession, target: str, reason: str | None) -> None:
     """Resume a paused namespace."""
     namespace_scope(target).resume(session, reason)
-
-
-def _ask(target: str) -> None:
-    if not sys.stdin.isatty():
-        raise click.UsageError("Deleting asks for confirmation; without a terminal, pass --yes.")
-    click.confirm(f"Delete the namespace {target} and everything in it?", abort=True, err=True)
 
 
 def _draw_list(screen: Screen, body: dict[str, Any]) -> None:

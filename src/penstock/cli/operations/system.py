@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -31,13 +32,7 @@ def system() -> None:
 @click.pass_obj
 def retention(session: CliSession, run_now: bool, limit: int | None) -> None:
     """Show which closed runs are past the retention of the namespace; with --run delete them."""
-    if not run_now:
-        answer = session.connect().get("system", "retention", query={"limit": limit})
-        session.show(answer, _draw_retention)
-        return
-    answer = session.connect().post("system", "retention", "pass", body=given(limit=limit))
-    session.show(answer, _draw_results)
-    _end_if_failed(answer.body)
+    _duty(session, "retention", run_now, limit, _draw_retention)
 
 
 @system.verb("activity-timeouts", example="penstock system activity-timeouts --run")
@@ -46,11 +41,21 @@ def retention(session: CliSession, run_now: bool, limit: int | None) -> None:
 @click.pass_obj
 def activity_timeouts(session: CliSession, run_now: bool, limit: int | None) -> None:
     """Show which activities are past a deadline; with --run end or retry them."""
+    _duty(session, "activity-timeouts", run_now, limit, _draw_timeouts)
+
+
+def _duty(
+    session: CliSession,
+    duty: str,
+    run_now: bool,
+    limit: int | None,
+    draw: Callable[[Screen, dict[str, Any]], None],
+) -> None:
+    """Show what a background duty would do, or run it."""
     if not run_now:
-        answer = session.connect().get("system", "activity-timeouts", query={"limit": limit})
-        session.show(answer, _draw_timeouts)
+        session.show(session.connect().get("system", duty, query={"limit": limit}), draw)
         return
-    answer = session.connect().post("system", "activity-timeouts", "pass", body=given(limit=limit))
+    answer = session.connect().post("system", duty, "pass", body=given(limit=limit))
     session.show(answer, _draw_results)
     _end_if_failed(answer.body)
 

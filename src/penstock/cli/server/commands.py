@@ -61,24 +61,16 @@ def show_health(session: CliSession) -> None:
 
 
 def _draw_info(screen: Screen, body: dict[str, Any]) -> None:
-    control = body.get("control_plane") or {}
     protocol = body.get("worker_protocol") or {}
     screen.fields(
         body,
-        "server=server_id:name, version, default namespace, control plane, worker protocol",
-        control_plane=lambda _: plain(control.get("version")),
-        worker_protocol=lambda _: plain(protocol.get("version")),
+        "server=server_id:name, version, default namespace, control plane=control_plane.version, "
+        "worker protocol=worker_protocol.version",
     )
     fleet = body.get("worker_fleet")
     if isinstance(fleet, dict):
         screen.heading("Workers")
-        screen.facts(
-            [
-                ("Active", plain(fleet.get("active_workers"))),
-                ("Task queues", plain(fleet.get("queues"))),
-                ("Builds", plain(fleet.get("build_ids"))),
-            ]
-        )
+        screen.fields(fleet, "active=active_workers, task queues=queues, builds=build_ids")
     _draw_switches(screen, "Capabilities", protocol.get("server_capabilities"))
     _draw_switches(screen, "Limits", body.get("limits"))
 

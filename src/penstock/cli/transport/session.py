@@ -73,6 +73,15 @@ class CliSession:
 
         draw(Screen(), answer.body)
 
+    def show_data(self, data: Any, draw: Callable[[Screen], None]) -> None:
+        """Print data of this machine: as JSON with --json, else with `draw`."""
+        if self.json:
+            show_json(json.dumps(data, ensure_ascii=False, default=str))
+            return
+        from penstock.cli.output.screen import Screen
+
+        draw(Screen())
+
     def _show_refusal(self, text: str) -> None:
         """With --json, a refusal is data too: scripts branch on its `reason`."""
         if self.json:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 from penstock.cli.grammar import noun
+from penstock.cli.inputs import CONFIRM_DELETION, confirm
 from penstock.cli.output.exits import echo_err
 from penstock.cli.output.screen import Screen, name, plain
 from penstock.cli.transport.session import CliSession
@@ -45,10 +45,7 @@ def create_attribute(session: CliSession, attribute: str, kind: str) -> None:
 def delete_attribute(session: CliSession, attribute: str, yes: bool) -> None:
     """Remove the type of a search attribute; the values of workflows are kept."""
     connection = session.connect()
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("Deleting asks for confirmation; without a terminal, pass --yes.")
-        click.confirm(f"Delete the search attribute {attribute}?", abort=True, err=True)
+    confirm(f"Delete the search attribute {attribute}?", yes, CONFIRM_DELETION)
     session.show(connection.delete("search-attributes", attribute), _draw_one)
     echo_err(f"Deleted the search attribute {attribute}.")
 
