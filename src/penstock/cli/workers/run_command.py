@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from penstock.cli.dispatch.files import dispatch_options, found_files, print_warnings
+from penstock.cli.dispatch.files import Sources, dispatch_options, found_files, print_warnings
 from penstock.cli.grammar import NounGroup, verb
 from penstock.cli.output.exits import CommandError, CommandInterrupted, Exit, RequestRefused, echo_err
 from penstock.cli.transport.session import CliSession, show_json
 from penstock.cli.workers.plan import GRACE_SECONDS, Flags, WorkerPlan, draw_facts
 from penstock.cli.workers.runner import WorkerRunner
 from penstock.cli.workers.worker_profile import (
-    Sources,
     WorkerConfigErrors,
     WorkerProfile,
     choose,
@@ -148,10 +147,7 @@ def run_app(
     module: str | None,
     queues: Sequence[str],
     listed: str | None,
-    files: tuple[Path, ...],
-    root: str | None,
-    overrides: tuple[str, ...],
-    strict: bool,
+    sources: Sources,
     profile: str | None,
     scope: str | None,
     check: bool,
@@ -168,7 +164,6 @@ def run_app(
         raise click.exceptions.Exit(run_reloading(Path.cwd()))
     _check_name(numbers["name"])
     wanted = _queue_names(queues, listed)
-    sources = Sources(files, root, overrides, strict)
     special = _profile_for(sources, wanted, profile, scope)
     if check and not named and special is not None and not doubts_about(special.config, special.scope):
         _show_without_app(session, special)
@@ -231,8 +226,7 @@ def _profile_for(
     sources: Sources, queues: Sequence[str], profile: str | None, scope: str | None
 ) -> WorkerProfile | None:
     """The worker's profile from the dispatch configuration; None if there is none and none was requested."""
-    asked = sources.files or sources.root or sources.overrides or sources.strict
-    if not asked and profile is None and scope is None and not found_files():
+    if sources == Sources() and profile is None and scope is None and not found_files():
         return None
     if len(queues) > 1:
         raise click.UsageError("With a dispatch configuration a worker serves one queue: name one.")

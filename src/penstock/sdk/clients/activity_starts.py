@@ -10,8 +10,8 @@ from penstock.sdk.clients.base_client import BaseClient
 from penstock.sdk.clients.call_types import ArgT, AsyncCallable, ResultT, awaiting_result
 from penstock.sdk.clients.descriptions import ActivityExecutionDescription
 from penstock.sdk.clients.handles import ActivityHandle
+from penstock.sdk.clients.interceptors import StartedActivity
 from penstock.sdk.clients.starts import ActivityStart, NamedActivityOptions, StandaloneActivityOptions
-from penstock.sdk.connection.transport import route
 from penstock.sdk.failures import ServerRefused
 
 PAGE = 200
@@ -94,13 +94,7 @@ class ActivityStarts(BaseClient):
         """
         start = ActivityStart(activity, arg, args=args, result_type=result_type, **options)
         started = await self._context.outbound.start_activity(start.input_by(self.dispatch()))
-        return ActivityHandle(
-            self._context,
-            started.id,
-            run_id=started.run_id,
-            is_new=started.is_new,
-            result_type=start.result_type,
-        )
+        return self._handle(start, started)
 
     execute_activity = awaiting_result(start_activity)
 
@@ -116,24 +110,23 @@ class ActivityStarts(BaseClient):
         """
         config = self.dispatch()
         outcomes = await self._context.outbound.start_activities([each.input_by(config) for each in starts])
-        handles: list[Any] = []
-        for start, outcome in zip(starts, outcomes, strict=True):
-            if isinstance(outcome, ServerRefused):
-                handles.append(outcome)
-            else:
-                handles.append(
-                    ActivityHandle(
-                        self._context,
-                        outcome.id,
-                        run_id=outcome.run_id,
-                        is_new=outcome.is_new,
-                        result_type=start.result_type,
-                    )
-                )
+        handles: list[Any] = [
+            outcome if isinstance(outcome, ServerRefused) else self._handle(start, outcome)
+            for start, outcome in zip(starts, outcomes, strict=True)
+        ]
         refused = next((each for each in handles if isinstance(each, ServerRefused)), None)
         if refused is not None and not return_exceptions:
             raise refused
         return handles
+
+    def _handle(self, start: ActivityStart[Any], started: StartedActivity) -> ActivityHandle[Any]:
+        return ActivityHandle(
+            self._context,
+            started.id,
+            run_id=started.run_id,
+            is_new=started.is_new,
+            result_type=start.result_type,
+        )
 
     @overload
     def get_activity_handle(
@@ -169,9 +162,5 @@ class ActivityStarts(BaseClient):
             page_size: activities per request.
             limit: maximum number of activities; None is all.
         """
-        found = 0
-        async for body in self._pages(route("activities"), "activities", {"status": status}, page_size):
-            if limit is not None and found >= limit:
-                return
-            found += 1
+        async for body in self._pages("activities", {"status": status}, page_size, limit):
             yield ActivityExecutionDescription.read(body, self.data_converter)

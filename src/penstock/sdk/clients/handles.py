@@ -34,6 +34,7 @@ from penstock.sdk.clients.interceptors import (
     QueryWorkflowInput,
     RunInput,
     SignalWorkflowInput,
+    StartedWorkflow,
     UpdateStage,
     UpdateState,
     UpdateWorkflowInput,
@@ -61,6 +62,14 @@ class ClientContext:
     outbound: OutboundInterceptor
     converter: DataConverter
     namespace: str
+
+
+class RunAddress(TypedDict):
+    """The run that a request addresses, see `RunInput`."""
+
+    id: str
+    run_id: str | None
+    first_execution_run_id: str | None
 
 
 class ExecuteUpdateOptions(TypedDict, total=False):
@@ -169,9 +178,7 @@ class WorkflowHandle(Generic[OwnT]):
         called = signal_target(signal)
         await self._context.outbound.signal_workflow(
             SignalWorkflowInput(
-                id=self.id,
-                run_id=self.run_id,
-                first_execution_run_id=self.first_execution_run_id,
+                **self._address,
                 signal=called.name,
                 args=called.arguments(arg, args),
                 request_id=request_id or new_id(),
@@ -215,9 +222,7 @@ class WorkflowHandle(Generic[OwnT]):
         called = query_target(query)
         return await self._context.outbound.query_workflow(
             QueryWorkflowInput(
-                id=self.id,
-                run_id=self.run_id,
-                first_execution_run_id=self.first_execution_run_id,
+                **self._address,
                 query=called.name,
                 args=called.arguments(arg, args),
                 result_type=result_type or called.result_type,
@@ -377,9 +382,7 @@ class WorkflowHandle(Generic[OwnT]):
         return WorkflowUpdateHandle(
             self._context,
             UpdateWorkflowInput(
-                id=self.id,
-                run_id=self.run_id,
-                first_execution_run_id=self.first_execution_run_id,
+                **self._address,
                 update=called.name,
                 args=called.arguments(arg, args),
                 update_id=id or new_id(),
@@ -410,9 +413,7 @@ class WorkflowHandle(Generic[OwnT]):
 
     def _ending(self, reason: str | None, request_id: str | None) -> EndWorkflowInput:
         return EndWorkflowInput(
-            id=self.id,
-            run_id=self.run_id,
-            first_execution_run_id=self.first_execution_run_id,
+            **self._address,
             reason=reason,
             request_id=request_id or new_id(),
         )
@@ -471,8 +472,29 @@ class WorkflowHandle(Generic[OwnT]):
         )
 
     @property
+    def _address(self) -> RunAddress:
+        return {
+            "id": self.id,
+            "run_id": self.run_id,
+            "first_execution_run_id": self.first_execution_run_id,
+        }
+
+    @property
     def _run(self) -> RunInput:
-        return RunInput(id=self.id, run_id=self.run_id, first_execution_run_id=self.first_execution_run_id)
+        return RunInput(**self._address)
+
+
+def handle_of_start(
+    context: ClientContext, started: StartedWorkflow, result_type: Any
+) -> WorkflowHandle[Any]:
+    """Return the handle that is bound to a start."""
+    return WorkflowHandle(
+        context,
+        started.id,
+        first_execution_run_id=started.run_id,
+        is_new=started.is_new,
+        result_type=result_type,
+    )
 
 
 class WorkflowUpdateHandle(Generic[OwnT]):

@@ -18,7 +18,12 @@ from penstock.sdk.clients.call_types import (
     SyncMethod0,
     SyncMethod1,
 )
-from penstock.sdk.clients.handles import StartUpdateOptions, WorkflowHandle, WorkflowUpdateHandle
+from penstock.sdk.clients.handles import (
+    StartUpdateOptions,
+    WorkflowHandle,
+    WorkflowUpdateHandle,
+    handle_of_start,
+)
 from penstock.sdk.clients.interceptors import UpdateStage
 from penstock.sdk.clients.starts import WithStartWorkflowOperation, budgeted
 
@@ -214,12 +219,6 @@ class UpdateWithStart(BaseClient):
         except Exception as error:
             operation.set_outcome(error)
             raise
-        handle: WorkflowHandle[Any] = WorkflowHandle(
-            self._context,
-            started.id,
-            first_execution_run_id=started.run_id,
-            is_new=started.is_new,
-            result_type=operation.result_type,
-        )
+        handle = handle_of_start(self._context, started, operation.result_type)
         operation.set_outcome(handle)
         return handle

@@ -28,11 +28,7 @@ class WorkflowVisibility(BaseClient):
             page_size: runs per request.
             limit: maximum number of runs; None is all.
         """
-        found = 0
-        async for body in self._pages(route("workflows"), "workflows", {"query": query}, page_size):
-            if limit is not None and found >= limit:
-                return
-            found += 1
+        async for body in self._pages("workflows", {"query": query}, page_size, limit):
             yield WorkflowExecution.read(body)
 
     async def count_workflows(

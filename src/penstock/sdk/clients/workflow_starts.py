@@ -16,7 +16,7 @@ from penstock.sdk.clients.call_types import (
     SelfT,
     awaiting_result,
 )
-from penstock.sdk.clients.handles import WorkflowHandle
+from penstock.sdk.clients.handles import WorkflowHandle, handle_of_start
 from penstock.sdk.clients.starts import HasRun, NamedStartOptions, StartOptions, budgeted, workflow_start
 
 
@@ -83,13 +83,7 @@ class WorkflowStarts(BaseClient):
         called = workflow_target(workflow)
         start = budgeted(workflow_start(called, arg, args, options), self.dispatch())
         started = await self._context.outbound.start_workflow(start)
-        return WorkflowHandle(
-            self._context,
-            started.id,
-            first_execution_run_id=started.run_id,
-            is_new=started.is_new,
-            result_type=result_type or called.result_type,
-        )
+        return handle_of_start(self._context, started, result_type or called.result_type)
 
     execute_workflow = awaiting_result(start_workflow)
 
