@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class CommandReach(enum.Enum):
-    """How far a command reaches, which decides the flags it takes."""
+    """What a command works on, which determines its shared flags."""
 
     SERVER = "asks a running server"
     HERE = "works on this machine"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.dispatch.watcher import WatchedDispatch
 
 FILES_BY_DEFAULT = ("penstock.toml", "pyproject.toml")
-"""Where a configuration is looked for when no file is named: the first that has the table."""
+"""Default files; the first that has the table is used."""
 
 
 class DispatchMisconfigured(click.ClickException):

@@ -134,7 +134,7 @@ def change(
 
 @dataclass(frozen=True, slots=True)
 class LimitedScope:
-    """What is limited as a whole and by kind of task: the cluster, a namespace or a budget group."""
+    """A scope with limits for all tasks and for each kind: the cluster, a namespace or a budget group."""
 
     title: str
     label: str
@@ -270,7 +270,7 @@ def draw_queue_limits(screen: Screen, body: Mapping[str, Any]) -> None:
 
 
 def used_of(view: Mapping[str, Any], count: str, most: object) -> ScreenCell:
-    """How much of a limit is used."""
+    """Usage of a limit, such as `3 of 5`."""
     used = lookup(view, f"counts.{count}")
     if most is None:
         return plain(None)

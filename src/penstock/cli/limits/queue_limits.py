@@ -65,14 +65,14 @@ def pause(
     seconds: int | None,
     reason: str | None,
 ) -> None:
-    """Hold a queue back, or one key of it."""
+    """Pause a queue, or one fairness key of it."""
     if key is not None and seconds is not None:
         raise click.UsageError("--for is for whole queues: the pause of a key ends when it is resumed.")
     _step(session, queue, "pause", kind, key, seconds, reason)
 
 
 def resume(session: CliSession, queue: str, kind: str | None, key: str | None, reason: str | None) -> None:
-    """Let a queue go on, or one key of it."""
+    """Resume a queue, or one fairness key of it."""
     _step(session, queue, "resume", kind, key, None, reason)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.cli.transport.connection import ServerConnection, ServerResponse
 
 _NOUNS = {"workflows": "instance_not_found", "activities": "activity_not_found", "tasks": "task_not_found"}
-"""Where an id is searched, and the error if it is not found."""
+"""Kinds of objects to look up, in order, and the reason for a missing one."""
 
 
 @click.command("why", cls=VerbCommand, example="penstock why charge-42")

@@ -176,17 +176,17 @@ def run_app(
     with _explained():
         app.clients.prefer(**_flags(session))
         _configure_logs(loglevel.upper())
-        running = WorkerRunner(plan, lambda: _greet(session, plan))
-        hurried = running.run()
-    if hurried is not None:
-        raise click.exceptions.Exit(128 + hurried)
+        running = WorkerRunner(plan, lambda: _announce(session, plan))
+        forced_by = running.run()
+    if forced_by is not None:
+        raise click.exceptions.Exit(128 + forced_by)
     if running.killed:
         raise CommandError("ended_by_force", f"{running.killed} did not end in time and were ended by force.")
     echo_err("All workers have ended.")
 
 
 def _named(path: str | None, module: str | None) -> str:
-    """The app that is meant: as an argument, as a flag, or by the environment; empty where none is."""
+    """The app, from the argument, the flag or the environment; empty if there is none."""
     if path is not None and module is not None and path != module:
         raise click.UsageError(f"{path} and --module {module} cannot both be meant.")
     return path or module or os.environ.get(APP_VARIABLE, "").strip()
@@ -240,7 +240,7 @@ def _plan(app: Penstock, wanted: Sequence[str], flags: Flags, special: WorkerPro
         raise click.UsageError("--processes and --concurrency cannot both be meant.")
     if special is None:
         return WorkerPlan(app, _queues(app, wanted), flags)
-    _check_places(special, flags)
+    _check_activity_slots(special, flags)
     chosen = choose(special, app)
     warn_of(chosen)
     for each in chosen.notes:
@@ -248,8 +248,8 @@ def _plan(app: Penstock, wanted: Sequence[str], flags: Flags, special: WorkerPro
     return WorkerPlan(app, [special.task_queue], flags, special, chosen)
 
 
-def _check_places(special: WorkerProfile, flags: Flags) -> None:
-    """A profile that runs no activities has no use for a number of them."""
+def _check_activity_slots(special: WorkerProfile, flags: Flags) -> None:
+    """Refuse a number of activities with a profile that runs none."""
     if special.profile.max_concurrent_activities:
         return
     for name, given in (("--processes", flags.processes), ("--concurrency", flags.concurrency)):
@@ -261,7 +261,7 @@ def _check_places(special: WorkerProfile, flags: Flags) -> None:
 
 
 def _queues(app: Penstock, named: Sequence[str]) -> Sequence[str]:
-    """Those that are named, in the order of the app's configuration if it has one; else all."""
+    """The named queues, in the order of the app's configuration if it has one; all queues if none is named."""
     from penstock.sdk.tasks.queues import UnknownQueueError
 
     for queue in named:
@@ -281,10 +281,10 @@ def _show(session: CliSession, plan: WorkerPlan) -> None:
         plan.draw()
 
 
-def _greet(session: CliSession, plan: WorkerPlan) -> None:
+def _announce(session: CliSession, plan: WorkerPlan) -> None:
     if session.json:
         show_json(json.dumps(plan.facts()))
-    plan.greet()
+    plan.announce()
 
 
 def _load(path: str) -> Penstock:
@@ -314,7 +314,7 @@ def _flags(session: CliSession) -> dict[str, Any]:
 
 
 def _configure_logs(level: str) -> None:
-    """A program that has set up its logs by now keeps them."""
+    """Configure logging, unless the program has done so."""
     import logging
 
     if not logging.getLogger().handlers:

@@ -171,7 +171,7 @@ def choose(what: WorkerProfile, app: Penstock) -> SelectedCode:
         [activities[name][1] for name in selection.activities] if registered else [],
         selection,
         planned.notes,
-        [*planned.warnings, *_strangers(what.config, activities)],
+        [*planned.warnings, *_unknown_activities(what.config, activities)],
     )
 
 
@@ -180,7 +180,7 @@ def warn_of(chosen: SelectedCode) -> None:
         warn(each)
 
 
-def _strangers(config: DispatchConfig, known: Mapping[str, Any]) -> list[str]:
+def _unknown_activities(config: DispatchConfig, known: Mapping[str, Any]) -> list[str]:
     """Activities that the configuration routes, and the app does not have."""
     from penstock.dispatch.problems import hint_towards
 

@@ -47,7 +47,7 @@ def debug_workflow(session: CliSession, workflow_id: str, run_id: str | None, la
     answer = session.connect().get(*path_of(workflow_id, run_id), "debug", query=query)
     session.show(answer, _draw)
     if not session.json:
-        _say_what_next(answer.body, workflow_id, run_id)
+        _suggest_next(answer.body, workflow_id, run_id)
 
 
 def _draw(screen: Screen, body: dict[str, Any]) -> None:
@@ -185,7 +185,7 @@ def _draw_failures(screen: Screen, failures: list[dict[str, Any]]) -> None:
             screen.below(ScreenCell(line, "red"), _INDENT)
 
 
-def _say_what_next(body: dict[str, Any], workflow_id: str, run_id: str | None) -> None:
+def _suggest_next(body: dict[str, Any], workflow_id: str, run_id: str | None) -> None:
     history = command_hint("workflow", "history", *same_run(workflow_id, run_id))
     if body.get("diagnostic_status") == "terminal":
         echo_err(f"Read what happened with {history}.")

@@ -111,7 +111,7 @@ def draw_history(
     more = bool(body.get("next_page_token"))
     if described:
         draw_footer(screen, described, events, None if more else len(events))
-    _say_what_next(described, len(events), more, "last" if newest_first else "first")
+    _suggest_next(described, len(events), more, "last" if newest_first else "first")
 
 
 class _Children:
@@ -137,7 +137,7 @@ class _Children:
         return events if isinstance(events, list) else ()
 
 
-def _say_what_next(described: dict[str, Any], count: int, more: bool, which: str) -> None:
+def _suggest_next(described: dict[str, Any], count: int, more: bool, which: str) -> None:
     if more:
         echo_err(f"The {which} {count} events are shown. See more with --limit.")
     if described and not is_closed(described):
