@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 CellOf = Callable[[Any], object]
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column: its label, the keyword for its cell, the field that it shows, and the format."""
 
     label: str
@@ -29,7 +29,7 @@ class Column(NamedTuple):
 
 
 @cache
-def columns(declaration: str) -> tuple[Column, ...]:
+def columns(declaration: str) -> tuple[TableColumn, ...]:
     """Read a declaration."""
     return tuple(_column(each) for each in " ".join(declaration.split()).split(", "))
 
@@ -42,8 +42,8 @@ def lookup(row: object, field: str) -> Any:
     return value
 
 
-def _column(text: str) -> Column:
+def _column(text: str) -> TableColumn:
     named, _, how = text.partition(":")
     label, _, field = named.partition("=")
     key = label.replace(" ", "_")
-    return Column(label, key, field or key, how)
+    return TableColumn(label, key, field or key, how)

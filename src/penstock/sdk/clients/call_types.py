@@ -34,13 +34,15 @@ class HandleWithResult(Protocol[ResultT_co]):
 def awaiting_result(
     start: Callable[P, Coroutine[Any, Any, HandleWithResult[ResultT]]],
 ) -> Callable[P, Coroutine[Any, Any, ResultT]]:
-    """Make `execute_…` from `start_…`: the same call, which also waits for the result."""
+    """Make the method `execute_…` from `start_…`, which it calls: the same call, which also waits for the result."""
+    name = start.__name__
 
     @functools.wraps(start)
     async def execute(*args: P.args, **kwargs: P.kwargs) -> ResultT:
-        return await (await start(*args, **kwargs)).result()
+        handle = await getattr(args[0], name)(*args[1:], **kwargs)  # a subclass may override it
+        result: ResultT = await handle.result()
+        return result
 
-    name = start.__name__
     execute.__name__ = name.replace("start_", "execute_")
     execute.__qualname__ = start.__qualname__.replace(name, execute.__name__)
     execute.__doc__ = f"Call `{name}` with these arguments, wait for the result of the handle, and return it."
