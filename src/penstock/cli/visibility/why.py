@@ -120,23 +120,17 @@ def _draw_position(screen: Screen, position: dict[str, Any] | None) -> None:
         return
     about = "" if position.get("is_exact") else "about "
     screen.heading(f"Position: {about}{position.get('ahead')} ahead")
-    rows = [
-        [ScreenCell(f"priority {each.get('priority')}"), plain(each.get("tasks"))]
-        for each in position.get("ahead_by_priority") or []
-    ]
+    keys = position.get("ahead_by_key") or []
+    others = (position.get("ahead_of_other_keys") or 0) - sum(each.get("tasks") or 0 for each in keys)
+    levels = position.get("ahead_by_priority") or []
+    rows = [{"of": f"priority {each.get('priority')}", "tasks": each.get("tasks")} for each in levels]
     rows += [
-        [ScreenCell(f"key {each.get('fairness_key') or '(no key)'}"), plain(each.get("tasks"))]
-        for each in position.get("ahead_by_key") or []
+        {"of": f"key {each.get('fairness_key') or '(no key)'}", "tasks": each.get("tasks")} for each in keys
     ]
-    rest = (position.get("ahead_of_other_keys") or 0) - sum(
-        each.get("tasks") or 0 for each in position.get("ahead_by_key") or []
-    )
-    if rest > 0:
-        rows.append([ScreenCell("other keys"), plain(rest)])
-    if position.get("ahead_of_own_key"):
-        rows.append([ScreenCell("its own key"), plain(position.get("ahead_of_own_key"))])
-    if rows:
-        screen.table(["of", "tasks before it"], rows)
+    rows += [{"of": "other keys", "tasks": others}] * (others > 0)
+    if own := position.get("ahead_of_own_key"):
+        rows.append({"of": "its own key", "tasks": own})
+    screen.rows(rows, "of, tasks before it=tasks")
 
 
 def _draw_next(screen: Screen, constraints: list[dict[str, Any]]) -> None:
