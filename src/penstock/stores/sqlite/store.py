@@ -1,9 +1,22 @@
 """The embedded store: one SQLite file, one writer that commits in groups, readers beside it.
 
+Theory of operation
+-------------------
 Operations that arrive together share one transaction and one fsync; each caller is answered after the commit (see
 `stores.group_commit`). They run on the event loop, a few milliseconds at a time: they need the interpreter
 throughout, and a thread would only pass the GIL back and forth at every statement. What waits for the disk (opening,
 committing) and long reads have threads of their own.
+
+The stages of a group, each a method:
+
+1. `_write` takes what waits, up to `GROUP_MAX` operations. It runs while there are any, and ends when there are none.
+2. `_commit_group` opens the connection if there is none, begins, runs the group, and commits in the disk thread. Any
+   error here concerns the file: all callers are refused, and the next group gets a new connection.
+3. `_run_group` runs the operations, then those that were submitted in response to them, and flushes their writes. If
+   one fails after it has changed rows (`DirtyFailure`), all run again, each in a savepoint.
+4. `_run` runs one operation: `_drive` executes its fetches, its writes go to the buffer, and the row cache follows.
+5. `_flush` executes the buffered writes: before a fetch that could see them, and at the end of the group.
+6. `deliver` (of `stores.group_commit`) answers the callers; then the topics are notified.
 
 Two things make the writer fast: rows that it read or wrote recently are cached (`sql.row_cache`), and the writes of a
 group are buffered and coalesced (`sql.write_buffer`).

@@ -23,20 +23,15 @@ from penstock.core.scheduling.fairness import (
 )
 from penstock.core.timestamps import MINUTE_MS
 from penstock.core.why.position import LevelCounts
-from penstock.stores.memory.changes import Changes, Phase
+from penstock.stores.memory.changes import Phase
 from penstock.stores.memory.limits.queue_view import seen
 from penstock.stores.memory.matching import backlog, task_position
-from penstock.stores.memory.tables import LaneId, Meter, Tables
+from penstock.stores.memory.tables import LaneId, MemoryRepository, Meter
 from penstock.stores.memory.tasks import lanes, lease_counts
 from penstock.stores.memory.tasks.worker_filters import fits
 
 
-class MemoryQueues:
-    def __init__(self, tables: Tables, changes: Changes, now_ms: int) -> None:
-        self._tables = tables
-        self._changes = changes
-        self._now_ms = now_ms
-
+class MemoryQueues(MemoryRepository):
     async def ensure(self, namespace: str, name: str, kind: TaskKind) -> Queue:
         self._changes.allow()
         known = self._tables.queue_names.get((namespace, name, kind))

@@ -11,7 +11,7 @@ from penstock.core.limits.admission import Admission, Declaration
 from penstock.core.limits.policies import Policy, PolicyChange
 from penstock.core.model import Queue, QueueId, Task
 from penstock.core.scheduling.gates import ScopeState
-from penstock.stores.sql.limits.policies import read_admission
+from penstock.stores.sql.matching.queue_limits import read_admission
 from penstock.stores.sql.matching.queues import SqlQueues
 from penstock.stores.sql.session import Repository, Row
 from penstock.stores.sql.tasks.tasks import task_of

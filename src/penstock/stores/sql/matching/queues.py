@@ -22,7 +22,7 @@ from penstock.core.scheduling.fairness import (
 )
 from penstock.core.timestamps import MINUTE_MS
 from penstock.core.why.position import LevelCounts
-from penstock.stores.sql.limits.policies import admission_of, policy_of, rate_conflict_of
+from penstock.stores.sql.matching.queue_limits import admission_of, policy_of, rate_conflict_of
 from penstock.stores.sql.session import Repository, Row, Rows
 from penstock.stores.sql.tasks.tasks import TASKS, filter_values, matching, route, task_of
 
