@@ -112,7 +112,7 @@ async def test_tasks_whose_backoff_ended_are_ready_after_the_store_is_back(scene
         scene.clock.advance(1_000)
         store.error = None
         queue = await scene.queue(WORKFLOW)
-        await until(lambda: not scene.tables.tasks_delayed.of(queue.queue_id), sweeping)
+        await until(lambda: scene.tables.count("tasks", "state = 'delayed'") == 0, sweeping)
     finally:
         sweeping.cancel()
         await asyncio.wait([sweeping])

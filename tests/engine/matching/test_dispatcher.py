@@ -399,7 +399,7 @@ async def test_of_several_tasks_all_wait_again(scene: Scene, harness: Dispatcher
         await scene.start(f"order-{number}")
     scene.wakeups._listeners[f"queue:{queue.queue_id}"] = silenced
     scene.wakeups.notify([f"queue:{queue.queue_id}"])
-    await until(lambda: bool(scene.tables.tasks_leased.groups))
+    await until(lambda: scene.tables.count("tasks", "state = 'leased'") > 0)
     poll.cancel()
     await asyncio.wait([poll])
     await harness.quiet()

@@ -49,8 +49,9 @@ async def test_a_run_goes_when_its_time_is_over_and_with_all_that_it_had() -> No
     assert pruned.obstacle is None
     assert (pruned.cleared.events, pruned.cleared.activities) == (run.last_sequence, 1)
     tables = scene.tables
-    left = (tables.runs, tables.instances, tables.events, tables.activities, tables.tasks, tables.remains)
+    left = (tables.runs, tables.instances, tables.events, tables.activities, tables.tasks)
     assert [len(each) for each in left] == [0] * len(left)
+    assert tables.count("deleted_runs") == 0
     assert scene.ctx.upkeep.runs_pruned == 1
 
 
