@@ -209,7 +209,8 @@ async def test_a_chain_of_runs_reads_each_message_once(scene: Scene):
         before = [{"read": n - 1}] if n > 1 else []
         assert await stream_events(scene, current(scene)) == [*before, *range(n, 6)]
         await complete(scene, await scene.take(WORKFLOW), AGAIN, read=n)
-    [stream] = await scene.read(lambda tx: tx.messages.streams_of(current(scene).run_id))
+    run_id = current(scene).run_id
+    [stream] = await scene.read(lambda tx: tx.messages.streams_of(run_id))
     assert (stream.last_position, stream.delivered_position, stream.through_position) == (5, 5, 5)
 
 

@@ -332,8 +332,7 @@ async def test_a_workflow_that_took_the_id_of_a_child_is_not_ended_in_its_place(
     stranger = await scene.start("stranger")
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)
     [message] = [each for each in scene.tables.outbox.values() if each.kind is OutboxKind.TERMINATE]
-    stranger = scene.tables.instances["default", "stranger"].run_id
-    scene.tables.execute("UPDATE instances SET run_id = ? WHERE workflow_id = 'ship-1'", stranger)
+    scene.tables.execute("UPDATE instances SET run_id = ? WHERE workflow_id = 'ship-1'", stranger.run_id)
     assert message.workflow_id == "ship-1"
     await deliver(scene)
     assert scene.run(stranger.run_id).is_open
