@@ -117,7 +117,7 @@ class Shop:
 
 @pytest.fixture
 async def journaling(
-    address: str | Path | None, clock: ManualClock, wakeups: LocalWakeups
+    address: str | Path, clock: ManualClock, wakeups: LocalWakeups
 ) -> AsyncIterator[Store]:
     opened = await open_store(address, clock, wakeups, journals=True)
     yield opened
