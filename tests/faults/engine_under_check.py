@@ -75,7 +75,9 @@ class Player:
     async def at(cls, seed: int) -> Player:
         clock, wakeups = ManualClock(NOW_MS), LocalWakeups()
         settings = load({"DW_AUTH_DRIVER": "none", "DW_ACTIVITY_TASK_TIMEOUT": str(LEASE_MS // 1000)})
-        ctx = EngineContext(ephemeral_store(clock, wakeups, journals=True), wakeups, CountingEntropy(), settings)
+        ctx = EngineContext(
+            ephemeral_store(clock, wakeups, journals=True), wakeups, CountingEntropy(), settings
+        )
         player = cls(random.Random(seed), clock, ctx)
         for name in ("default", "other"):
             await namespaces.ensure(ctx, name)

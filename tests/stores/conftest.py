@@ -66,9 +66,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path, migrated_file: Path)
 
 
 @pytest.fixture
-async def store(
-    address: str | Path, clock: ManualClock, wakeups: LocalWakeups
-) -> AsyncIterator[Store]:
+async def store(address: str | Path, clock: ManualClock, wakeups: LocalWakeups) -> AsyncIterator[Store]:
     opened = await open_store(address, clock, wakeups)
     yield opened
     await opened.close()

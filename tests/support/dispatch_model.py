@@ -126,7 +126,9 @@ class DispatchModel:
     def ready(self, lane_id: LaneId) -> list[Task]:
         """The ready tasks of a lane, the first first."""
         found = [
-            task for task in self.tasks.values() if task.state is TaskState.READY and _lane_id(task) == lane_id
+            task
+            for task in self.tasks.values()
+            if task.state is TaskState.READY and _lane_id(task) == lane_id
         ]
         return sorted(found, key=lambda task: task.seq)
 
@@ -354,9 +356,7 @@ class ModelTasks(_Part):
 
     def _put(self, task: Task) -> None:
         tasks = self._model.tasks
-        self._model.record(
-            lambda: tasks.update({task.task_id: replace(task, seq=tasks[task.task_id].seq)})
-        )
+        self._model.record(lambda: tasks.update({task.task_id: replace(task, seq=tasks[task.task_id].seq)}))
 
     def _uncount(self, task: Task) -> None:
         model, queue_id, key = self._model, task.queue_id, task.key
@@ -510,9 +510,7 @@ class ModelScopes(_Part):
 
     def declare(self, declaration: Declaration, by: str) -> None:
         self._model.record(
-            lambda: self._change(
-                declaration=declaration, declared_by=by, declared_at_ms=self._model.now_ms
-            )
+            lambda: self._change(declaration=declaration, declared_by=by, declared_at_ms=self._model.now_ms)
         )
 
     def stamp(self, stamp: str, queue_ids: Sequence[QueueId]) -> None:

@@ -9,13 +9,16 @@ import pytest
 from penstock.ports.clock import Clock
 from penstock.ports.wakeups import Wakeups
 from penstock.stores.sqlite.ephemeral import EphemeralStore
+from penstock.stores.sqlite.store import TABLES
+from tests.support.checked_store import CheckedWriteBuffer
 
 _opened: list[EphemeralStore] = []
 
 
 def ephemeral_store(clock: Clock, wakeups: Wakeups, *, journals: bool = False) -> EphemeralStore:
-    """An empty store; `close_ephemeral_stores` closes it, or the caller."""
+    """An empty store, which refuses operations that write a row twice; `close_ephemeral_stores` closes it."""
     store = EphemeralStore.create(clock, wakeups, journals=journals)
+    store._write_buffer = CheckedWriteBuffer(store._statements.values(), TABLES)
     _opened.append(store)
     return store
 

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from penstock.core.scheduling.dispatch import HoldReason, PollStatus
 from penstock.engine.matching.dispatcher import POLLS_PER_CLAIM, Dispatcher, PollAnswer
-from penstock.ports.store import Operation, Store, StoreHealth, Transaction, TransactionClass, one_by_one
+from penstock.ports.store import Operation, Store, StoreHealth, Transaction, TransactionClass
 from penstock.ports.wakeups import queue_topic
 from tests.engine.support.scene import WORKFLOW, Scene, a_poll
+from tests.support.one_by_one import one_by_one
 
 T = TypeVar("T")
 LONG_MS = 60_000

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from penstock.core import payload_codec
 from penstock.core.history.commands import OpenConditionWait
@@ -177,7 +176,7 @@ async def test_a_validation_whose_worker_died_goes_to_another():
     await scene.register("w2", advertised=VALIDATOR)
     asked = update(scene)
     lost = await take(scene)
-    [row] = scene.tables.queries.values()
+    [_row] = scene.tables.queries.values()
     scene.tables.execute("UPDATE query_tasks SET expires_at_ms = expires_at_ms + 1000000000")
     scene.clock.set(lost.query.lease_expires_at_ms or 0)
     assert await expired_queries(scene.ctx).sweep() == 1

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from penstock.core import payload_codec
 from penstock.core.history.commands import ContinueAsNew, FailWorkflow, OpenConditionWait, StartTimer

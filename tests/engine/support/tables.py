@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 
 from penstock.core.model import (
     Activity,
+    ActivityId,
     ChildRun,
     Cohort,
     Instance,
@@ -75,13 +76,13 @@ class Tables:
 
     @property
     def buffered_events(self) -> dict[RunId, list[NewEvent]]:
-        return self._by_key(
-            "DISTINCT run_id", "buffered_events", lambda tx, key: tx.histories.buffered(key)
-        )
+        return self._by_key("DISTINCT run_id", "buffered_events", lambda tx, key: tx.histories.buffered(key))
 
     @property
-    def activities(self) -> dict[str, Activity]:
-        return self._by_key("activity_id", "activities ORDER BY rowid", lambda tx, key: tx.activities.get(key))
+    def activities(self) -> dict[ActivityId, Activity]:
+        return self._by_key(
+            "activity_id", "activities ORDER BY rowid", lambda tx, key: tx.activities.get(key)
+        )
 
     @property
     def timers(self) -> dict[str, Timer]:

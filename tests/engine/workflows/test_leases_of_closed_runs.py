@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from penstock.core.model import RunStatus, TaskState
 from penstock.core.scheduling.polls import Leased

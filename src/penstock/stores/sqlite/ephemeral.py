@@ -36,7 +36,7 @@ from penstock.stores.sqlite import connections, schema
 from penstock.stores.sqlite.store import SqliteStore
 
 T = TypeVar("T")
-SHARED_MEMORY = Path("/dev/shm")
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (each store has a private directory there)
 ROOM_MIN = 1 << 30
 """With less free memory than this (containers often have 64 MB), the directory for temporary files is used instead."""
 PREFIX, DATABASE = "penstock-ephemeral-", "penstock.db"
