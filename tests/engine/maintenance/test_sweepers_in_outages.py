@@ -17,6 +17,7 @@ from penstock.engine.maintenance.sweepers.due_timers import due_timers
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import Operation, Store, StoreHealth, Transaction, TransactionClass
 from tests.engine.support.scene import WORKFLOW, Scene
+from tests.support.one_by_one import one_by_one
 
 T = TypeVar("T")
 ERRORS = [
