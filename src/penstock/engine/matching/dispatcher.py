@@ -668,7 +668,7 @@ async def _other_has_work(tx: Tx, waiter: _Waiter) -> bool | None:
     worker = await tx.workers.get(namespace, worker_id)
     if worker is None or not worker.types(other):
         return None
-    worker_filter = dispatch.sticky_filter_for(worker, worker.types(other))
+    worker_filter = dispatch.sticky_filter_for(worker, other)
     for queue in await tx.queues.find(namespace, waiter.poll.task_queue):
         if queue.kind is other and await tx.tasks.any_ready(queue.queue_id, worker_filter):
             return True

@@ -9,12 +9,11 @@ from msgspec.structs import replace
 
 from penstock.core.model import Activity, ActivityStatus, QueueId, Task, TaskKind, TaskState
 from penstock.core.operations import journal_lines
+from penstock.core.scheduling.charges import Charge, Ledger
 from penstock.core.scheduling.claim import ClaimPlan
 from penstock.core.scheduling.gates import ScopeState, counted_by
 from penstock.core.scheduling.leases import grant
-from penstock.core.scheduling.ledger import Ledger, announced
 from penstock.core.scheduling.polls import ClaimResult, Granted, Leased, Poll
-from penstock.core.scheduling.refunds import Charge
 from penstock.core.scheduling.retries import expired_clock, running_deadline_at_ms
 from penstock.core.timestamps import MINUTE_MS
 from penstock.engine.activities.activity_reports import attempt_id
@@ -80,7 +79,7 @@ def _lease(ctx: EngineContext, tx: Tx, plan: ClaimPlan) -> list[_Delivery]:
     """Lease the granted tasks, and tell the journal."""
     queue, leases = plan.queue, ctx.settings.leases
     assert queue is not None, "what is granted waited in a queue"
-    counted, scopes = announced(queue.rules), counted_by(plan.scopes)
+    counted, scopes = queue.rules.announced, counted_by(plan.scopes)
     deliveries: list[_Delivery] = []
     for granted in plan.grants:
         poll, task = plan.polls[granted.poll], granted.task

@@ -221,7 +221,7 @@ def queue_of(row: Row, admission: Admission, now_ms: int) -> Queue:
         paid,
         turn,
         fair,
-        windows.read(dispatched),
+        windows.read(dispatched) if dispatched else windows.NOTHING,
         limits,
         now_ms,
     )
