@@ -61,7 +61,7 @@ class World:
     scope: ScopeState = UNUSED
     redelivered: Mapping[str, Sequence[Task]] = field(default_factory=dict)
     paused: bool = False
-    asked: list[Need[Any]] = field(default_factory=list)
+    asked: list[Need] = field(default_factory=list)
 
     @property
     def queue(self) -> Queue:
@@ -94,7 +94,7 @@ class World:
     def eligible(self, worker_filter: WorkerFilter) -> list[Task]:
         return [task for task in self.tasks if _fits(task, worker_filter)]
 
-    def _answer(self, need: Need[Any]) -> Any:
+    def _answer(self, need: Need) -> Any:
         match need:
             case NeedQueue():
                 return self._queue(need)

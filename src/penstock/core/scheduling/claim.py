@@ -143,7 +143,7 @@ class LaneView(Struct, frozen=True):
     snapshot: QueueSnapshot
     scopes: LockedScopes = charges.NO_SCOPES
     is_partial: bool = False
-    """More lanes are to be placed than one claim places; another claim must follow."""
+    """More lanes need a tag than one claim tags (`TAGGED_AT_ONCE_MAX`); another claim must follow."""
 
 
 class NeedLanes(Need, frozen=True):
@@ -422,7 +422,7 @@ def _closed(queue: Queue, hold: Hold, now_ms: int) -> Planning[_Dispatched]:
 
 
 def _none(queue: Queue, view: LaneView, hold: Hold) -> _Dispatched:
-    """No lane may go. Those that were tagged or put aside are recorded, so that the next claim sees further."""
+    """No lane may go. Those that were tagged or put aside are recorded, so that the next claim reads beyond them."""
     settled = dispatch.settle(view.snapshot, {})
     ledger = charges.ledger_of(queue, settled, {}, view.scopes, view.snapshot.now_ms)
     more = view.is_partial or bool(ledger.lanes)
@@ -449,7 +449,7 @@ def _charge(
     """Leave out what the cost budgets do not allow, bill the lanes for what they gave, and hand the tasks round.
 
     Look again when something was taken, but less than planned; or when there was room, and lanes were tagged or put
-    aside without giving a task: they have their place now, so the next claim sees further.
+    aside without giving a task: the next claim reads beyond them.
     """
     snapshot = view.snapshot
     taken, unaffordable = _afford(queue, view, taken) if queue.limits.scopes else (taken, None)

@@ -1,4 +1,16 @@
-"""All scheduling rules as one question: a snapshot of the queue and the polls that wait, to grants or a hold."""
+"""Which lanes of a queue are served next, within its gates and the limits of its keys.
+
+A claim asks three questions of this module, in this order:
+
+1. `budget`: how many tasks do the gates allow (`gates.py`)? A closed gate is a `Hold` with a reason.
+2. `decide`: which lanes give them? The snapshot's *lineup* is its lanes with new ones tagged, and what each key may
+   still be given; `fairness.plan` picks from it in stride order. Where a queue has no fairness, tasks go in order of
+   arrival, within the same bounds.
+3. `settle`: once tasks were really taken, which may be fewer, what do lanes, clocks, keys, queue and scopes count now?
+
+Keys that may not go on are put aside by `settle` (THROTTLED until their rate allows, else BLOCKED), so that the next
+claim reads the lanes behind them. `budget-never-overspent`: only what was taken is charged.
+"""
 
 from __future__ import annotations
 
@@ -169,7 +181,7 @@ class Grants(Struct, frozen=True):
     def order(self) -> tuple[LaneKey, ...]:
         return self.plan.order
 
-    def counts(self) -> Mapping[LaneKey, int]:
+    def counts(self) -> dict[LaneKey, int]:
         """How many of each lane, in order of first service."""
         return Counter(self.plan.order)
 
