@@ -218,7 +218,7 @@ def test_a_text_in_quotes_is_read_without_them(text: str, queue: str) -> None:
 
 
 def test_a_value_is_one_value() -> None:
-    with pytest.raises(DispatchConfigError, match="is not a number"):
+    with pytest.raises(DispatchConfigError, match="must be a finite number"):
         load_dispatch(environ={}, overrides=["queue_rate_burst_seconds=5\nx=3"])
 
 

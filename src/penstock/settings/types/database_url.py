@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from penstock.settings.types.invalid_value import InvalidValue
+from penstock.schema.problems import InvalidValue
 from penstock.settings.types.secret import HIDDEN, Secret
 
 FORMS = "sqlite:///relative.db, sqlite:////absolute.db, memory:// or postgresql://user@host/database"
@@ -32,6 +32,9 @@ class StoreLocation:
     path: Path | None
     url: Secret | None
     shown: str
+
+    def __str__(self) -> str:
+        return self.shown
 
 
 def parse_database_url(text: str) -> StoreLocation:

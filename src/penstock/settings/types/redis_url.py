@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from penstock.settings.types.invalid_value import InvalidValue
+from penstock.schema.problems import InvalidValue
 from penstock.settings.types.secret import HIDDEN, Secret
 
 FORMS = "redis://host:6379/0 or, with TLS, rediss://user:password@host:6379/0"
@@ -23,6 +23,9 @@ class RedisLocation:
     url: Secret
     database: int
     shown: str
+
+    def __str__(self) -> str:
+        return self.shown
 
 
 def parse_redis_url(text: str) -> RedisLocation:
