@@ -148,7 +148,8 @@ class Duration(Kind):
             return UNLIMITED
         is_negative = isinstance(value, str) and value.strip().startswith("-")
         duration = parse_duration(value.strip()[1:] if isinstance(value, str) and is_negative else value)
-        if duration < _ZERO or is_negative or (duration == _ZERO and not self.or_zero):
+        duration = -duration if is_negative else duration
+        if duration < _ZERO or (duration == _ZERO and not self.or_zero):
             raise InvalidValue(f"must be {'0 or above' if self.or_zero else 'above 0'}, not {shown(value)}")
         if duration > self.most:
             raise InvalidValue(f"must be at most {self.most}, not {shown(value)}")

@@ -61,7 +61,7 @@ class ConfigSource:
 def read_file(path: str | os.PathLike[str], root: str | None) -> ConfigSource:
     """Read the part of a file below its root table, or below the requested one."""
     name = os.fspath(path)
-    if FilePath(name).is_fifo():
+    if _is_pipe(name):
         hint = "a configuration is read more than once: write it to a file"
         raise UnreadableFile(Problem("", "cannot be read: it is a pipe", hint, name))
     try:
@@ -88,8 +88,17 @@ def read_file(path: str | os.PathLike[str], root: str | None) -> ConfigSource:
     return ConfigSource(tree, origins, steps, has_table=True)
 
 
+def _is_pipe(name: str) -> bool:
+    try:
+        return FilePath(name).is_fifo()
+    except OSError:
+        return False  # opening it reports the cause
+
+
 def has_root(path: str | os.PathLike[str]) -> bool:
     """Whether a file has one of the root tables of a dispatch configuration, even if it is invalid."""
+    if _is_pipe(os.fspath(path)):
+        return False
     try:
         text, _ = read_text(FilePath(path), _BYTES_MAX)
     except InvalidValue:

@@ -99,19 +99,25 @@ def _read_overrides(
     reader = table.reader()
     found = reader.read(QUEUES, table.value, table.path)
     diagnostics.add(reader.problems)
+    _warn_of_stars(table, diagnostics)
     lines: dict[LineField, LimitEntry] = {}
     for key, sections in found.items():
-        if ALL in (key.queue or ""):
-            at = (*table.path, str(key))
-            diagnostics.caution(
-                LimitEntry(None, shown_path(at), table.origin_of(at)),
-                f"is for the one queue of this very name; a star is no pattern, and {FORMS}",
-            )
         for name, section in sections.items():
             _refuse_two_readings(section, diagnostics)
             for limit in sorted(section, key=lambda each: each in ALIASES):  # of two names the alias wins
                 lines[str(key), KIND_OF[name], FIELDS[limit]] = section[limit]
     return lines, set(_invalid_sections(reader.refused, len(table.path)))
+
+
+def _warn_of_stars(table: PlacedValue, diagnostics: Diagnostics) -> None:
+    for name in table.value if isinstance(table.value, dict) else ():
+        queue = name.partition(":")[2] if ":" in name else name
+        if ALL in queue and queue != ALL:
+            at = (*table.path, name)
+            diagnostics.caution(
+                LimitEntry(None, shown_path(at), table.origin_of(at)),
+                f"is for the one queue of this very name; a star is no pattern, and {FORMS}",
+            )
 
 
 def _refuse_two_readings(section: Mapping[str, LimitEntry], diagnostics: Diagnostics) -> None:
