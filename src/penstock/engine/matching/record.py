@@ -21,7 +21,7 @@ from penstock.ports.gather import gather
 from penstock.ports.store import Tx
 
 TO_THE_QUEUE = 2
-"""The end of such a lease is notified to its queue (`ledger.announced`)."""
+"""The end of such a lease is notified to its queue (`Rules.announced`)."""
 
 
 class _Delivery(Struct, frozen=True):
