@@ -137,7 +137,7 @@ CHAPTERS: dict[Group, tuple[Setting, ...]] = {
     ),
     Group.STORE: (
         Setting("DW_DATABASE_URL", DATABASE_URL, "sqlite:///penstock.db",
-                "The store: an SQLite file, PostgreSQL, or (`memory://`) a database that is gone when the server stops."),
+                "The store: an SQLite file, PostgreSQL, or (`memory://`) one that is gone when the server stops."),
         Setting("DW_SQLITE_SYNCHRONOUS", Choice(SqliteSynchronous), "full",
                 "When SQLite calls fsync; `normal` may lose the last commits in a power cut."),
         Setting("DW_POSTGRES_POOL_SIZE", Whole(2, 1000, "connections"), "8",
