@@ -196,8 +196,11 @@ class RowCache:
 
     def __init__(self, tables: Iterable[CachedTable[Any]], statements: Iterable[Statement]) -> None:
         self._caches: dict[CachedTable[Any], TableCache[Any]] = {table: TableCache(table) for table in tables}
+        names = {table.name for table in self._caches}
         self.invalidated_by = {
-            statement: stale for statement in statements if (stale := self._invalidated(statement))
+            statement: stale
+            for statement in statements
+            if not names.isdisjoint(changed_tables(statement)) and (stale := self._invalidated(statement))
         }
         """The statements that change rows which they do not name, and the caches of their tables."""
 
