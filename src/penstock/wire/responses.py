@@ -217,6 +217,7 @@ def control_event(event: RecordedEvent, run: Run) -> Body:
         payload = json.loads(event.payload) | {"arguments": run.input}
     return {
         "id": event.id,
+        "event_id": event.sequence,
         "sequence": event.sequence,
         "event_type": event.type,
         "type": event.type,

@@ -94,6 +94,7 @@ class RunsPage(Struct, frozen=True):
     runs: Sequence[Run]
     run_count: int
     """How many runs the id has had, including deleted ones."""
+    current_run_id: RunId
 
 
 async def runs_of(
@@ -106,7 +107,7 @@ async def runs_of(
         if instance is None:
             raise no_instance(workflow_id)
         runs = await tx.runs.of_instance(namespace, workflow_id, after, limit)
-        return RunsPage(runs, instance.run_count)
+        return RunsPage(runs, instance.run_count, instance.run_id)
 
     return await ctx.store.read(operation, long=True)
 

@@ -61,6 +61,7 @@ def workflow_task(task: Task, run: Run, events: Sequence[RecordedEvent], known: 
 def worker_event(event: RecordedEvent) -> Body:
     return {
         "id": event.id,
+        "event_id": event.sequence,
         "sequence": event.sequence,
         "event_type": event.type,
         "payload": msgspec.Raw(event.payload.encode()),

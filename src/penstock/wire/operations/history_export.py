@@ -80,6 +80,7 @@ def _members(bundle: Bundle) -> Body:
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
         "exported_at": iso(bundle.exported_at_ms),
+        "metadata": {"exported_at": iso(bundle.exported_at_ms), "format_version": SCHEMA_VERSION},
         "dedupe_key": f"{run.run_id}:{run.last_sequence}:{run.status.value}",
         "history_complete": not run.is_open,
         "workflow": _workflow(bundle),

@@ -136,7 +136,7 @@ def _update_body(call: OperationCall, result: UpdateResult, wait_for: str, wait_
         "retained": result.retained,
         "reason": Reason.UPDATE_FAILED.value if failed else None,
         "rejection_reason": None,
-        "validation_errors": [],
+        "validation_errors": {},
     }
     if failed:
         body |= {

@@ -6,9 +6,11 @@ import json
 
 import msgspec
 
+from penstock.core.identifiers import reserved_namespace
 from penstock.engine.operations import namespaces
 from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire import responses
+from penstock.wire.request_parser import field_error
 from penstock.wire.requests import CreateNamespace, SetExternalStorage, UpdateNamespace
 
 
@@ -23,9 +25,13 @@ async def describe(call: OperationCall) -> Response:
 
 async def create(call: OperationCall) -> Response:
     request: CreateNamespace = call.body
+    name = request.name.lower()
+    problem = reserved_namespace(name)
+    if problem is not None:
+        raise field_error("name", problem)
     created = await namespaces.create(
         call.ctx,
-        request.name.lower(),
+        name,
         request.description,
         request.retention_days,
         fair=request.fairness != "off",

@@ -99,7 +99,10 @@ async def runs(call: OperationCall) -> Response:
         {
             "workflow_id": workflow_id(call),
             "run_count": found.run_count,
-            "runs": [responses.run_summary(run) for run in page],
+            "runs": [
+                responses.run_summary(run) | {"is_current_run": run.run_id == found.current_run_id}
+                for run in page
+            ],
             "next_page_token": page_token_after_run(page[-1]) if len(found.runs) > len(page) else None,
         }
     )

@@ -162,6 +162,6 @@ def _matches(run: Run, narrow: RunFilter) -> bool:
         run.namespace == narrow.namespace
         and run.host == narrow.host
         and narrow.type in (None, run.workflow_type)
-        and narrow.bucket in (None, run.status.bucket)
+        and narrow.bucket in (None, run.status.bucket, run.status.value)
         and (narrow.text is None or narrow.text in run.workflow_id or narrow.text in (run.business_key or ""))
     )
