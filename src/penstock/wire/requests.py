@@ -82,6 +82,11 @@ class UpdateNamespace(RequestModel):
     fairness: Literal["on", "off"] | None = None
 
 
+class DeleteNamespace(RequestModel):
+    with_closed_runs: bool = False
+    """Delete its closed runs with it, and its workers and task queues. A namespace with open runs is never deleted."""
+
+
 class StorageConfig(RequestModel):
     uri: Text1000 | None = None
     bucket: Text1000 | None = None

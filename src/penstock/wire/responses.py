@@ -25,6 +25,7 @@ from penstock.core.model import (
     WorkerRecord,
     WorkerStatus,
 )
+from penstock.core.priority_levels import priority_key_of
 from penstock.core.scheduling.cohorts import CohortView, is_stale, status_now
 from penstock.core.timestamps import iso, iso_or_none
 from penstock.errors import PenstockError
@@ -63,6 +64,20 @@ def namespace(each: Namespace) -> Body:
     }
 
 
+def standing(run: Run) -> Body:
+    """Priority on both scales, fairness key and weight of a run."""
+    return {
+        **priority(run.level),
+        "fairness_key": run.key or None,
+        "fairness_weight": run.weight_milli / 1000,
+    }
+
+
+def priority(level: int) -> Body:
+    """A priority level, and the priority key at that level if there is one."""
+    return {"priority": level, "priority_key": priority_key_of(level)}
+
+
 def run_summary(run: Run) -> Body:
     """A run in a list."""
     return {
@@ -83,9 +98,7 @@ def run_summary(run: Run) -> Body:
         "last_progress_at": iso(run.last_progress_at_ms),
         "memo": json.loads(run.memo),
         "search_attributes": json.loads(run.search_attributes),
-        "priority": run.level,
-        "fairness_key": run.key or None,
-        "fairness_weight": run.weight_milli / 1000,
+        **standing(run),
     }
 
 
@@ -262,9 +275,7 @@ def standalone_activity(run: Run, activity: Activity) -> Body:
         "worker_deaths": activity.worker_deaths,
         "is_quarantined": bool(activity.quarantined),
         "result": envelope(run.output),
-        "priority": run.level,
-        "fairness_key": run.key or None,
-        "fairness_weight": run.weight_milli / 1000,
+        **standing(run),
     }
 
 

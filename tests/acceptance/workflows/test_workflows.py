@@ -274,7 +274,7 @@ async def test_a_workflow_with_one_activity_runs_from_start_to_result(scene: Clu
     assert (scheduled["outcome"], scheduled["recorded"], scheduled["run_status"]) == (
         "completed",
         True,
-        "waiting",
+        "running",
     )
     assert len(scheduled["created_task_ids"]) == 1
     shown = await scene.describe("order-1")

@@ -406,9 +406,10 @@ OPERATIONS: Final = (
         "DELETE",
         "/api/namespaces/{name}",
         "delete_namespace",
-        "Delete an empty namespace.",
+        "Delete an empty namespace, or one with closed runs only if asked to.",
         Family.NAMESPACE_CHANGES,
         namespaces.delete,
+        query=wire.DeleteNamespace,
         refusals=(404, 409),
     ),
     Operation(

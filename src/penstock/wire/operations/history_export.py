@@ -11,6 +11,7 @@ from penstock.core.history.events import CODEC
 from penstock.core.history.integrity import Seal, canonical
 from penstock.core.model import Blob, RecordedEvent, Run
 from penstock.core.timestamps import iso, iso_or_none
+from penstock.wire.responses import priority
 
 Body = dict[str, Any]
 
@@ -147,7 +148,7 @@ def _workflow(bundle: Bundle) -> Body:
         "compatibility": run.compatibility,
         "connection": None,
         "queue": run.task_queue,
-        "priority": run.level,
+        **priority(run.level),
         "fairness_key": run.key or None,
         "execution_timeout_seconds": run.execution_timeout_s,
         "run_timeout_seconds": run.run_timeout_s,

@@ -37,6 +37,7 @@ from penstock.core.history.commands import (
 from penstock.core.id_policies import IdReusePolicy
 from penstock.core.model import ActivityTimeouts, Blob, ClosePolicy, PriorityOverride
 from penstock.core.model import RetrySchedule as CoreRetryPolicy
+from penstock.core.priority_levels import level_of
 from penstock.core.scheduling.cohorts import BUILD_ID
 from penstock.core.scheduling.worker_deaths import ON_LOST_LEASE
 from penstock.core.timestamps import instant
@@ -435,12 +436,16 @@ def priority_override(request: WithPriority) -> PriorityOverride:
     """Level, key and weight of a request. Keys are bounded in bytes, which is how they are stored."""
     nested = request.priority if isinstance(request.priority, NestedPriority) else _NO_PRIORITY
     flat = None if isinstance(request.priority, NestedPriority) else request.priority
-    level = _agreed_value("priority_key", flat, request.priority_key, nested.priority_key)
+    level = _agreed_value("priority_key", flat, _level(request.priority_key), _level(nested.priority_key))
     key = _agreed_value("fairness_key", request.fairness_key, nested.fairness_key)
     weight = _agreed_value("fairness_weight", request.fairness_weight, nested.fairness_weight)
     if key is not None and len(key.encode()) > FAIRNESS_KEY_BYTES_MAX:
         raise ValidationFailed({"fairness_key": [f"must be at most {FAIRNESS_KEY_BYTES_MAX} bytes"]})
     return PriorityOverride(level, key, None if weight is None else to_milli(weight))
+
+
+def _level(priority_key: int | None) -> int | None:
+    return None if priority_key is None else level_of(priority_key)
 
 
 def _agreed_value(field: str, *values: T | None) -> T | None:

@@ -55,9 +55,7 @@ def start_response(started: StartResult) -> Response:
         "business_key": run.business_key,
         "payload_codec": CODEC,
         "outcome": started.outcome.value,
-        "priority": run.level,
-        "fairness_key": run.key or None,
-        "fairness_weight": run.weight_milli / 1000,
+        **responses.standing(run),
     }
     if started.deduplicated:
         return Response(body | {"deduplicated": True}, 200)
