@@ -31,7 +31,7 @@ CORE_MAY_IMPORT = (
     ),
     "msgspec",  # values that are cheap to make and to change
     "datetime",  # calendar arithmetic in core.timers, which is handed its instants
-    *("penstock.core", "penstock.errors"),
+    *("penstock.core", "penstock.errors", "penstock.schema.nearest"),
 )
 
 # A contract cannot name a package that does not exist, so each of these comes with its package.

@@ -14,7 +14,6 @@ from penstock.core.model import Queue, QueueId, Task, TaskKind
 from penstock.core.scheduling.dispatch import Hold, QueueSnapshot, Settled, WorkerFilter, decide, settle
 from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Lane, LaneKey, LaneState
 from penstock.core.scheduling.gates import ScopeState, counted_by
-from penstock.core.scheduling.ledger import announced
 from penstock.engine.limits.adoption import adopt
 from penstock.engine.matching.snapshot import lock_scopes
 from penstock.ports.store import Store, TransactionClass, Tx
@@ -109,7 +108,7 @@ async def _claim(
     taken = {lane_key: len(tasks) for lane_key, tasks in waiting.items()}
     settled = settle(snapshot, taken)
     _bill(tx, snapshot.queue, settled, taken)
-    counts, scopes = announced(snapshot.queue.rules), counted_by(settled.scopes)
+    counts, scopes = snapshot.queue.rules.announced, counted_by(settled.scopes)
     granted = [
         leased(waiting[lane_key].pop(0), token=f"token-{next(_tokens)}", counted=counts, scopes=scopes)
         for lane_key in settled.order
@@ -168,11 +167,11 @@ def _bill(tx: Tx, queue: Queue, settled: Settled, taken: Mapping[LaneKey, int]) 
         tx.policies.spend(queue_id, key, settled.paid.get(key), counted.get(key, 0))
     for lane in settled.lanes:
         given = taken.get(lane.lane_key, 0)
-        tx.queues.settle(queue_id, lane, given)
+        tx.queues.settle(queue_id, [(lane, given)])
         if given and rules.counts_running:
             tx.policies.rerank_others(queue_id, lane.level, lane.key)
     for clock in settled.clocks:
-        tx.queues.save_clock(queue_id, clock)
+        tx.queues.settle(queue_id, (), [clock])
     tx.queues.count_dispatches(queue_id, tx.now_ms // 60_000, len(settled.order))
 
 
@@ -235,7 +234,7 @@ async def stand(store: Store, queue_id: QueueId, *lanes: Lane, taken: int = 0) -
 
     def write(tx: Tx) -> None:
         for lane in lanes:
-            tx.queues.settle(queue_id, lane, taken)
+            tx.queues.settle(queue_id, [(lane, taken)])
 
     await record(store, write)
 

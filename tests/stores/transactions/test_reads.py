@@ -19,7 +19,7 @@ from penstock.ports.store import Store, Tx
 from penstock.stores.postgres.database_clock import DatabaseClock
 from penstock.stores.postgres.readers import GROUPS_AT_ONCE, Readers
 from penstock.stores.postgres.store import PostgresStore
-from penstock.stores.sql.immutable_cache import ImmutableCache
+from penstock.stores.sql.row_cache import ImmutableCache
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.store_operations import record
 from tests.support.builders import a_run, an_instance
@@ -88,7 +88,6 @@ async def test_a_read_does_not_wait_for_a_row_that_another_holds(store: Store, a
     assert found.workflow_id == "one"
 
 
-@pytest.mark.parametrize("address", ["memory", "sqlite", "postgres"], indirect=True)
 async def test_reads_that_come_together_get_each_its_own_answer(store: Store):
     def start_all(tx: Tx) -> None:
         for number in range(20):
