@@ -275,6 +275,10 @@ async def run_of(store: Store, run_id: str) -> Run:
     return run
 
 
+async def task_of(store: Store, task_id: str) -> Task | None:
+    return await look(store, lambda tx: tx.tasks.get(TaskId(task_id)))
+
+
 every_schema = pytest.mark.parametrize("schema", range(1, NEWEST))
 before_workflows = pytest.mark.parametrize("schema", BEFORE_WORKFLOWS)
 
@@ -444,7 +448,7 @@ async def test_what_waited_at_its_priority_waits_in_the_same_order_on_the_scale_
     try:
         for before, after in LEVELS.items():
             assert (await run_of(store, f"r{before}")).level == after
-            task = await look(store, lambda tx, before=before: tx.tasks.get(TaskId(f"r{before}-1")))
+            task = await task_of(store, f"r{before}-1")
             assert task is not None
             assert task.level == after
         for before in range(5):

@@ -46,8 +46,8 @@ class IdentifierRule(Struct, frozen=True):
     def pattern(self) -> str:
         """A regular expression that excludes dot segments without lookahead, which some JSON Schema dialects lack."""
         one, no_dot = f"[{self._without('/')}]", f"[{self._without('./')}]"
-        segment = rf"(?:{no_dot}{one}*|\.{no_dot}{one}*|\.\.{one}+)"
-        return rf"\A{segment}?(?:/{segment}?)*\Z" if self._has_slash else rf"\A{segment}\Z"
+        segment = rf"({no_dot}{one}*|\.{no_dot}{one}*|\.\.{one}+)"
+        return rf"\A{segment}?(/{segment}?)*\Z" if self._has_slash else rf"\A{segment}\Z"
 
     @property
     def _has_slash(self) -> bool:

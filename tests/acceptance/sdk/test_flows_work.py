@@ -184,6 +184,7 @@ async def test_a_run_goes_on_with_new_code_that_knows_where_it_changed(flows: Fl
 
 
 async def test_memo_and_search_attributes_change_while_a_run_goes_on(flows: Flows) -> None:
+    await flows.register_attributes(Team="keyword", Stage="keyword", Count="int")
     handle = await flows.start("labelled", memo={"given": 1, "kept": 2}, search_attributes={"Team": "blue"})
     await flows.saw(handle.workflow_id, "ConditionWaitOpened")
     shown = await flows.scene.describe(handle.workflow_id)
