@@ -64,6 +64,7 @@ class Reason(StrEnum):
     # Talking to a run
     UNKNOWN_SIGNAL = "unknown_signal"
     INVALID_SIGNAL_ARGUMENTS = "invalid_signal_arguments"
+    RUN_NOT_REDRIVABLE = "run_not_redrivable"
     INVALID_QUERY_ARGUMENTS = "invalid_query_arguments"
     UNKNOWN_UPDATE = "unknown_update"
     INVALID_UPDATE_ARGUMENTS = "invalid_update_arguments"

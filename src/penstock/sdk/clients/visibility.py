@@ -50,12 +50,12 @@ class WorkflowVisibility(BaseClient):
         )
         return WorkflowExecutionCount(response["count"], response["complete"], response.get("groups") or {})
 
-    async def register_search_attribute(self, name: str, type: str) -> None:
+    async def register_search_attribute(self, name: str, attribute_type: str) -> None:
         """Register a search attribute of the namespace, unless it is registered with this type already.
 
         Args:
             name: name of the attribute.
-            type: `keyword`, `text`, `int`, `double`, `bool`, `datetime` or `keyword_list`.
+            attribute_type: `keyword`, `text`, `int`, `double`, `bool`, `datetime` or `keyword_list`.
 
         Raises:
             ServerRefused: the name is reserved (`name_reserved`), or registered with another type
@@ -63,11 +63,11 @@ class WorkflowVisibility(BaseClient):
         """
         try:
             await self.transport.control(
-                "POST", route("search-attributes"), {"name": name, "type": type}, idempotent=True
+                "POST", route("search-attributes"), {"name": name, "type": attribute_type}, idempotent=True
             )
         except ServerRefused as refusal:
             exists = refusal.reason == Reason.ATTRIBUTE_ALREADY_EXISTS
-            if not exists or refusal.details.get("type") != type:
+            if not exists or refusal.details.get("type") != attribute_type:
                 raise
 
     async def preview_batch(self, query: str) -> BatchPreview:

@@ -48,6 +48,7 @@ CONTRACT_OPERATIONS: Final = frozenset(
         "terminate_run",
         "repair_workflow",
         "repair_run",
+        "redrive_run",
         "archive_workflow",
         "archive_run",
         # streams

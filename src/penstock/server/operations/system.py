@@ -64,6 +64,21 @@ SYSTEM_OPERATIONS: Final = (
     *with_run(
         Operation(
             "POST",
+            f"{_WORKFLOW}/redrive",
+            "redrive_workflow",
+            "Continue the current run, which failed, by a new one that reuses the results of its completed steps.",
+            Family.WORK,
+            repair.redrive,
+            wire.RepairRun,
+            control="redrive",
+            refusals=(404, 409),
+        ),
+        "redrive_run",
+        "Continue a failed run, which must be the current one, by a new one.",
+    ),
+    *with_run(
+        Operation(
+            "POST",
             f"{_WORKFLOW}/archive",
             "archive_workflow",
             "Archive the current run, if it is closed; its history is written to the archive if one is configured.",
