@@ -49,6 +49,7 @@ STATUS: Final[Mapping[Reason, int]] = MappingProxyType(
         Reason.STRUCTURAL_LIMIT_EXCEEDED: 422,
         Reason.UNKNOWN_SIGNAL: 404,
         Reason.INVALID_SIGNAL_ARGUMENTS: 422,
+        Reason.UPDATE_NOT_FOUND: 404,
         Reason.RUN_NOT_REDRIVABLE: 409,
         Reason.INVALID_QUERY_ARGUMENTS: 422,
         Reason.UNKNOWN_UPDATE: 404,

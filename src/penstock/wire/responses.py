@@ -22,6 +22,7 @@ from penstock.core.model import (
     Run,
     Task,
     TaskKind,
+    Update,
     WorkerRecord,
     WorkerStatus,
 )
@@ -276,6 +277,19 @@ def standalone_activity(run: Run, activity: Activity) -> Body:
         "is_quarantined": bool(activity.quarantined),
         "result": envelope(run.output),
         **standing(run),
+    }
+
+
+def update(each: Update) -> Body:
+    """An update in the description of its run."""
+    return {
+        "update_id": each.update_id,
+        "update_name": each.name,
+        "update_status": each.status.value,
+        "request_id": each.request_id,
+        "command_sequence": each.number,
+        "accepted_at": iso(each.accepted_at_ms),
+        "closed_at": iso_or_none(each.closed_at_ms),
     }
 
 

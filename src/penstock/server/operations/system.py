@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.core.permissions import RouteFamily as Family
-from penstock.server.endpoints.operations import history_export, system
+from penstock.server.endpoints.operations import dashboard, history_export, system
 from penstock.server.endpoints.visibility import debug
 from penstock.server.endpoints.workflows import repair
 from penstock.server.operation import Operation, with_run
@@ -106,6 +106,22 @@ SYSTEM_OPERATIONS: Final = (
         "Read the metrics of a namespace: runs, tasks, activities, workers.",
         Family.SYSTEM,
         system.operator_metrics,
+    ),
+    Operation(
+        "GET",
+        f"{_SYSTEM}/health",
+        "read_system_health",
+        "Read the health of a namespace: workers, leases, runs, activities and workflow tasks.",
+        Family.SYSTEM,
+        dashboard.health,
+    ),
+    Operation(
+        "GET",
+        f"{_SYSTEM}/operator-dashboard",
+        "read_operator_dashboard",
+        "Read metrics and health of a namespace in one answer, with what needs attention.",
+        Family.SYSTEM,
+        dashboard.operator_dashboard,
     ),
     Operation(
         "GET",

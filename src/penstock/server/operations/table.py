@@ -252,6 +252,15 @@ OPERATIONS: Final = (
         "update_run",
         "Send an update to a run, and optionally wait for its result.",
     ),
+    Operation(
+        "GET",
+        f"{_WORKFLOW}/updates/{{update_id}}",
+        "describe_update",
+        "Describe an update: its status, and its result or failure once it is closed.",
+        Family.WORK,
+        signals_and_updates.describe_update,
+        refusals=(404,),
+    ),
     *with_run(
         Operation(
             "GET",

@@ -85,7 +85,10 @@ async def describe(call: OperationCall) -> Response:
 
 def _detail(call: OperationCall, view: RunDescription) -> dict[str, Any]:
     detail = responses.run_detail(view.run, view.status, view.run_count, view.is_current, call.ctx.bounds)
-    return detail | {"pending_activities": [open_activity(each) for each in view.activities]}
+    return detail | {
+        "pending_activities": [open_activity(each) for each in view.activities],
+        "updates": [responses.update(each) for each in view.updates],
+    }
 
 
 async def runs(call: OperationCall) -> Response:
