@@ -64,6 +64,9 @@ class Reason(StrEnum):
     # Talking to a run
     UNKNOWN_SIGNAL = "unknown_signal"
     INVALID_SIGNAL_ARGUMENTS = "invalid_signal_arguments"
+    UPDATE_NOT_FOUND = "update_not_found"
+    RUN_NOT_REDRIVABLE = "run_not_redrivable"
+    INVALID_QUERY_ARGUMENTS = "invalid_query_arguments"
     UNKNOWN_UPDATE = "unknown_update"
     INVALID_UPDATE_ARGUMENTS = "invalid_update_arguments"
     UPDATE_FAILED = "update_failed"

@@ -201,12 +201,19 @@ def shared() -> dict[str, Any]:
         "activity_tasks": {
             "ready_count": 120,
             "backlog_by_priority": [
-                {"priority": 3, "backlog_count": 120, "oldest_wait_seconds": 4.2, "key_count": 7}
+                {
+                    "priority": 5,
+                    "priority_key": 3,
+                    "backlog_count": 120,
+                    "oldest_wait_seconds": 4.2,
+                    "key_count": 7,
+                }
             ],
             "top_keys": [
                 {
                     "fairness_key": "tenant-big",
-                    "priority": 3,
+                    "priority": 5,
+                    "priority_key": 3,
                     "backlog_count": 100,
                     "weight": 5.0,
                     "weight_source": "override",
@@ -220,7 +227,8 @@ def shared() -> dict[str, Any]:
                 },
                 {
                     "fairness_key": "",
-                    "priority": 3,
+                    "priority": 5,
+                    "priority_key": 3,
                     "backlog_count": 20,
                     "weight": 1.0,
                     "weight_source": "default",

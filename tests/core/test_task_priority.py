@@ -27,7 +27,7 @@ def test_each_field_is_resolved_by_itself(level: int | None, key: str | None, we
 
 
 def test_nothing_named_and_nothing_inherited_is_the_default():
-    assert PriorityOverride().over(TaskPriority()) == TaskPriority(level=3, key="", weight_milli=1_000)
+    assert PriorityOverride().over(TaskPriority()) == TaskPriority(level=5, key="", weight_milli=1_000)
 
 
 def test_an_activity_stands_where_its_run_does_unless_its_command_says_otherwise():

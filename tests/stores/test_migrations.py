@@ -25,7 +25,8 @@ from penstock.core.model import (
     TaskId,
     Timer,
 )
-from penstock.core.scheduling.fairness import LaneState
+from penstock.core.priority_levels import LEVEL_DEFAULT
+from penstock.core.scheduling.fairness import LaneState, VirtualClock
 from penstock.core.waits import NO_WAITS, Waits
 from penstock.ports.store import Store, Tx
 from penstock.stores.migrations.registry import Migration, migrations
@@ -39,8 +40,12 @@ from tests.support.clock import ManualClock
 NEWEST = len(migrations(Dialect.SQLITE))
 BEFORE_RENAMES = 13
 """The last schema with the earlier names of tables and columns."""
+BEFORE_LEVELS = 14
+"""The last schema with 3 as the default level, and priority keys as levels of the same number."""
 BEFORE_WORKFLOWS = (1, 2, 3)
 """Schemas in which runs do not record what they wait for."""
+LEVELS = {0: 0, 1: 1, 2: 3, 3: 5, 4: 7, 5: 9, 6: 9, 7: 9, 8: 9, 9: 9}
+"""Each level of earlier schemas, and the one that it became."""
 Row = Mapping[str, Any]
 Rows = Sequence[tuple[str, Row]]
 
@@ -260,10 +265,18 @@ def _inserts(mark: str, rows: Rows) -> list[tuple[str, tuple[Any, ...]]]:
     return found
 
 
+def level_now(level: int, schema: int) -> int:
+    return LEVELS[level] if schema <= BEFORE_LEVELS else level
+
+
 async def run_of(store: Store, run_id: str) -> Run:
     run = await look(store, lambda tx: tx.runs.get(RunId(run_id)))
     assert run is not None
     return run
+
+
+async def task_of(store: Store, task_id: str) -> Task | None:
+    return await look(store, lambda tx: tx.tasks.get(TaskId(task_id)))
 
 
 every_schema = pytest.mark.parametrize("schema", range(1, NEWEST))
@@ -274,12 +287,12 @@ before_workflows = pytest.mark.parametrize("schema", BEFORE_WORKFLOWS)
 async def test_the_runs_of_an_earlier_database_are_read_as_they_were(migrated: Store, schema: int):
     for old in OLD_RUNS:
         run = await run_of(migrated, old["run_id"])
-        assert {name: getattr(run, name) for name in old} == old
+        assert {name: getattr(run, name) for name in old} == {**old, "level": level_now(old["level"], schema)}
 
 
 @every_schema
 async def test_the_tasks_activities_and_timers_of_an_earlier_database_wait_on(migrated: Store, schema: int):
-    task = Task(**OLD_TASK, seq=1)
+    task = Task(**{**OLD_TASK, "level": level_now(OLD_TASK["level"], schema)}, seq=1)
     activity = Activity(
         **{
             **OLD_ACTIVITY,
@@ -368,7 +381,7 @@ async def test_rows_under_earlier_names_of_tables_and_columns_are_read_as_they_w
         sticky = await look(store, lambda tx: tx.tasks.get(TaskId("new-1")))
         assert sticky is not None
         assert (sticky.sticky_worker_id, sticky.sticky_until_ms) == ("worker-1", NOW_MS + 5_000)
-        found = await look(store, lambda tx: tx.queues.lane(QueueId(1), 3, "", NOW_MS))
+        found = await look(store, lambda tx: tx.queues.lane(QueueId(1), LEVEL_DEFAULT, "", NOW_MS))
         assert found is not None
         assert (found.lane.state, found.lane.tag, found.lane.count) == (LaneState.BLOCKED, 7, 2)
         settings = await look(store, lambda tx: tx.policies.key_settings(QueueId(1), ["tenant"]))
@@ -376,5 +389,82 @@ async def test_rows_under_earlier_names_of_tables_and_columns_are_read_as_they_w
         [stream] = await look(store, lambda tx: tx.messages.streams_of(RunId("idle")))
         assert (stream.last_position, stream.delivered_position, stream.through_position) == (9, 6, 4)
         assert await look(store, lambda tx: tx.retention.remains(9)) == ["gone"]
+    finally:
+        await store.close()
+
+
+def a_lane(level: int, **changes: Any) -> Row:
+    plain = {
+        "queue_id": 1,
+        "level": level,
+        "key": "tenant",
+        "tag": 100 + level,
+        "weight_milli": 1000,
+        "wanted_milli": 1000 + level,
+        "count": 1,
+        "state": LaneState.READY,
+    }
+    return plain | changes
+
+
+PRIORITY_ROWS: Rows = (
+    ("queues", {"namespace": "default", "name": "orders", "kind": "workflow"}),
+    *(("runs", an_old_run(f"r{level}", level=level)) for level in LEVELS),
+    *(
+        (
+            "tasks",
+            {
+                **OLD_TASK,
+                "task_id": f"r{level}-1",
+                "run_id": f"r{level}",
+                "level": level,
+                "key": "tenant",
+                "route": "Order\x1f",
+            },
+        )
+        for level in LEVELS
+    ),
+    *(("lanes", a_lane(level)) for level in LEVELS),
+    ("lanes", a_lane(8, key="idle", count=0)),
+    ("lanes", a_lane(5, key="paused", count=3, state=LaneState.BLOCKED)),
+    *(
+        ("clocks", {"queue_id": 1, "level": level, "virtual": 10 * level, "placed": level})
+        for level in LEVELS
+    ),
+)
+
+
+async def test_what_waited_at_its_priority_waits_in_the_same_order_on_the_scale_of_ten_levels(
+    address: str | Path, clock: ManualClock, wakeups: LocalWakeups
+):
+    await fill(address, BEFORE_LEVELS, PRIORITY_ROWS)
+    store = await open_store(address, clock, wakeups)
+    queue = QueueId(1)
+
+    async def lane(level: int, key: str) -> tuple[int, int, int] | None:
+        found = await look(store, lambda tx: tx.queues.lane(queue, level, key, NOW_MS))
+        return None if found is None else (found.lane.count, found.lane.tag, found.lane.state)
+
+    try:
+        for before, after in LEVELS.items():
+            assert (await run_of(store, f"r{before}")).level == after
+            task = await task_of(store, f"r{before}-1")
+            assert task is not None
+            assert task.level == after
+        for before in range(5):
+            assert await lane(LEVELS[before], "tenant") == (1, 100 + before, LaneState.READY)
+        assert await lane(9, "tenant") == (5, 0, LaneState.NEW)
+        assert await lane(9, "paused") == (3, 0, LaneState.NEW)
+        for level in (2, 4, 6, 8):
+            assert await lane(level, "tenant") is None
+        clocks = await look(store, lambda tx: tx.queues.clocks(queue))
+        assert sorted(clocks, key=lambda each: each.level) == [
+            VirtualClock(0, 0, 0),
+            VirtualClock(1, 10, 1),
+            VirtualClock(3, 20, 2),
+            VirtualClock(5, 30, 3),
+            VirtualClock(7, 40, 4),
+            VirtualClock(9, 90, 9),
+        ]
     finally:
         await store.close()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.core.model import PriorityOverride
+from penstock.core.priority_levels import LEVEL_DEFAULT, level_of, priority_key_of
 from penstock.errors import ValidationFailed
 from penstock.wire.request_parser import parse
 from penstock.wire.requests import WithPriority
@@ -20,26 +21,34 @@ def read(**said: Any) -> PriorityOverride:
 @pytest.mark.parametrize(
     "said",
     [
-        {"priority": 2, "fairness_key": "a", "fairness_weight": 3.14},
+        {"priority": 3, "fairness_key": "a", "fairness_weight": 3.14},
         {"priority_key": 2, "fairness_key": "a", "fairness_weight": 3.14},
         {"priority": {"priority_key": 2, "fairness_key": "a", "fairness_weight": 3.14}},
         {"priority": {"priority_key": 2, "fairness_key": "a"}, "fairness_weight": 3.14},
         {"priority": {"priority_key": 2, "fairness_key": "a"}, "priority_key": 2, "fairness_weight": 3.14},
+        {"priority": 3, "priority_key": 2, "fairness_key": "a", "fairness_weight": 3.14},
     ],
 )
 def test_every_form_means_the_same(said: dict[str, Any]) -> None:
-    assert read(**said) == PriorityOverride(2, "a", 3140)
+    assert read(**said) == PriorityOverride(3, "a", 3140)
+
+
+@pytest.mark.parametrize(("key", "level"), [(1, 1), (2, 3), (3, 5), (4, 7), (5, 9)])
+def test_priority_keys_are_the_odd_levels_and_both_defaults_meet(key: int, level: int) -> None:
+    assert read(priority_key=key) == read(priority=level) == PriorityOverride(level)
+    assert priority_key_of(level) == key
+    assert level_of(3) == LEVEL_DEFAULT
 
 
 @pytest.mark.parametrize("said", [{}, {"priority": None}, {"priority": {}}, {"priority_key": None}])
-def test_what_is_left_out_is_not_priority_overrideed_for(said: dict[str, Any]) -> None:
+def test_what_is_left_out_overrides_nothing(said: dict[str, Any]) -> None:
     assert read(**said) == PriorityOverride(None, None, None)
 
 
 @pytest.mark.parametrize(
     ("said", "field"),
     [
-        ({"priority": 2, "priority_key": 3}, "priority_key"),
+        ({"priority": 2, "priority_key": 2}, "priority_key"),
         ({"priority": {"priority_key": 2}, "priority_key": 3}, "priority_key"),
         ({"priority": {"fairness_key": "a"}, "fairness_key": "b"}, "fairness_key"),
         ({"priority": {"fairness_weight": 2}, "fairness_weight": 3}, "fairness_weight"),

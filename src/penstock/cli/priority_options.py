@@ -15,13 +15,13 @@ _OPTIONS = (
         "--priority-key",
         type=click.IntRange(1, 5),
         metavar="N",
-        help="1 is dispatched first, 5 last; 3 if omitted.",
+        help="1 is dispatched first, 5 last; 3 if omitted. These are the levels 1, 3, 5, 7 and 9.",
     ),
     click.option(
         "--priority",
         type=click.IntRange(0, 9),
         metavar="N",
-        help="The priority level, 0 to 9, instead of --priority-key.",
+        help="The priority level, 0 (first) to 9, instead of --priority-key; 5 if omitted.",
     ),
     click.option("--fairness-key", metavar="KEY", help="Fairness key, such as a tenant or customer."),
     click.option(
@@ -47,7 +47,8 @@ def with_priority_options(function: Callable[..., Any]) -> Callable[..., Any]:
         if priority_key is not None and priority is not None:
             raise click.UsageError("--priority-key and --priority are alternatives; give one of them.")
         priority_options = given(
-            priority=priority if priority_key is None else priority_key,
+            priority=priority,
+            priority_key=priority_key,
             fairness_key=fairness_key,
             fairness_weight=fairness_weight,
         )

@@ -5,8 +5,9 @@ every kind of name:
 
 1. Only visible characters: no control characters, line separators or byte order marks; in workflow ids, no characters
    without width or that turn the direction of text either.
-2. Not `.` or `..`. They are dot segments: HTTP clients and proxies remove them from a path, also when they are
-   percent-encoded, so that such a name could be given and never be asked for.
+2. Not `.` or `..`, and neither of them between slashes. They are dot segments: HTTP clients and proxies remove them
+   from a path, also when they are percent-encoded, so that such a name could be given and never be asked for, and
+   `a/../b` would reach `b`.
 3. A bounded length.
 
 Within these rules workflow ids, activity ids, task queues, types, builds and worker ids are free. Namespaces and
@@ -43,13 +44,19 @@ class IdentifierRule(Struct, frozen=True):
 
     @property
     def pattern(self) -> str:
-        """A regular expression that excludes `.` and `..` without lookahead, which some JSON Schema dialects lack."""
-        one, no_dot = f"[{self.allowed}]", f"[{self._without_dot}]"
-        return rf"\A({no_dot}{one}*|\.{no_dot}{one}*|\.\.{one}+)\Z"
+        """A regular expression that excludes dot segments without lookahead, which some JSON Schema dialects lack."""
+        one, no_dot = f"[{self._without('/')}]", f"[{self._without('./')}]"
+        segment = rf"({no_dot}{one}*|\.{no_dot}{one}*|\.\.{one}+)"
+        return rf"\A{segment}?(/{segment}?)*\Z" if self._has_slash else rf"\A{segment}\Z"
 
     @property
-    def _without_dot(self) -> str:
-        return f"^.{self.allowed[1:]}" if self.allowed.startswith("^") else self.allowed.replace(".", "")
+    def _has_slash(self) -> bool:
+        return self.allowed.startswith("^") and "/" not in self.allowed
+
+    def _without(self, characters: str) -> str:
+        if self.allowed.startswith("^"):
+            return f"^{characters}{self.allowed[1:]}"
+        return "".join(each for each in self.allowed if each not in characters)
 
     @property
     def _others(self) -> str:
@@ -59,8 +66,9 @@ class IdentifierRule(Struct, frozen=True):
         """What is wrong with a name, as a message to follow the field's name; None if it is valid."""
         if not text:
             return "must not be empty"
-        if text in (".", ".."):
-            return f"{text!r} is not allowed: HTTP clients remove it from paths. Use another name"
+        dots = next((part for part in text.split("/") if part in (".", "..")), None)
+        if dots is not None:
+            return f"{dots!r} is not allowed: HTTP clients remove it from paths. Use another name"
         wrong = re.search(self._others, text)
         if wrong is not None:
             return f"{shown(wrong[0])} is not allowed; use {self.use}"
@@ -89,7 +97,17 @@ NAME: Final = IdentifierRule(f"^{_HIDDEN}", _VISIBLE, NAME_MAX)
 """Of a type, task queue, worker, build, signal."""
 WORKFLOW_ID: Final = IdentifierRule(f"^{_HIDDEN}{_DIRECTION}", _VISIBLE, WORKFLOW_ID_MAX)
 """Of a workflow or a standalone activity."""
+NAMESPACES_RESERVED: Final = frozenset({"system", "internal"})
 NAMESPACE: Final = IdentifierRule("A-Za-z0-9._-", "letters, digits, '.', '_' and '-'", 128)
 STREAM: Final = IdentifierRule("A-Za-z0-9._:-", "letters, digits, '.', '_', ':' and '-'", 128)
 GROUP: Final = IdentifierRule(f"^/:{_HIDDEN}", "visible characters without '/' and ':'", 128)
 RULES: Final = {rule.pattern: rule for rule in (WORKFLOW_ID, NAMESPACE, STREAM, GROUP, NAME)}
+
+
+def reserved_namespace(name: str) -> str | None:
+    """Why no namespace may be created under a valid name; None if one may."""
+    if name in NAMESPACES_RESERVED or name.startswith("__"):
+        return f"{name!r} is reserved; choose another name"
+    if not name.strip("."):
+        return f"{name!r} looks like a path; choose another name"
+    return None

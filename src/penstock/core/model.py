@@ -13,6 +13,7 @@ from penstock.core.limits.admission import NO_LIMITS, QueueLimits
 from penstock.core.limits.policies import NO_POLICY, PLAIN, PLAIN_BY_ARRIVAL, Policy, Rules, rules
 from penstock.core.limits.rate_reports import WorkerRate
 from penstock.core.limits.windows import NOTHING, Counts
+from penstock.core.priority_levels import LEVEL_DEFAULT
 from penstock.core.waits import NO_WAITS, Waits
 
 RunId = NewType("RunId", str)
@@ -25,7 +26,6 @@ Blob = NewType("Blob", str)
 
 Json = Mapping[str, Any]
 
-LEVEL_DEFAULT = 3
 WEIGHT_DEFAULT_MILLI = 1000
 UNKEYED = ""
 

@@ -20,7 +20,8 @@ class Priority:
     Within a level, work is shared between fairness keys in proportion to their weights.
 
     Args:
-        priority_key: level 0 to 9; lower levels are dispatched first.
+        priority_key: 1 to 5; lower keys are dispatched first, and 3 is the default. They are the levels 1, 3, 5, 7
+            and 9 of the contract's `priority`.
         fairness_key: whose work it is.
         fairness_weight: share of the fairness key relative to the others of its level.
     """
@@ -62,8 +63,12 @@ def priority_fields(priority: Priority | None) -> dict[str, Any]:
 
 
 def priority_in(body: Mapping[str, Any]) -> Priority:
-    """Read the priority from a task, event or description. Invalid values are left out."""
-    level, key, weight = (body.get(name) for name in ("priority", "fairness_key", "fairness_weight"))
+    """Read the priority from a task, event or description. Invalid values are left out.
+
+    Events and tasks of servers before the scale of ten levels have the priority key under `priority`, and no other.
+    """
+    level = body.get("priority_key" if "priority_key" in body else "priority")
+    key, weight = body.get("fairness_key"), body.get("fairness_weight")
     is_weight = isinstance(weight, int | float) and WEIGHT_MIN <= weight <= WEIGHT_MAX
     return Priority(
         priority_key=level if isinstance(level, int) and level in LEVELS else None,

@@ -108,6 +108,7 @@ CONTROL_OPERATIONS: Final[dict[str, Body]] = {
     "cancel": {"required_fields": ["workflow_id"], "success_fields": ["outcome"]},
     "terminate": {"required_fields": ["workflow_id"], "success_fields": ["outcome"]},
     "repair": {"required_fields": ["workflow_id"], "success_fields": ["outcome"]},
+    "redrive": {"required_fields": ["workflow_id"], "success_fields": ["run_id", "outcome"]},
     "archive": {"required_fields": ["workflow_id"], "success_fields": ["outcome"]},
 }
 CONTRACT: Final[Body] = {

@@ -49,6 +49,7 @@ from penstock.server.response_writer import ResponseWriter, Send
 from penstock.server.versions import HEADERS, SERVED, version_error
 from penstock.wire.request_parser import (
     UnknownField,
+    has_no_required_field,
     parse,
     parse_parameters,
     parse_strict,
@@ -100,6 +101,7 @@ class Endpoint:
             self._versions |= {""}
         self._has_body = operation.method in _METHODS_WITH_BODY
         self._ignores_unknown = operation.name in CONTRACT_OPERATIONS
+        self._all_optional = operation.body is not None and has_no_required_field(operation.body)
         compresses = self._settings.listen.compression_enabled
         self._writer = ResponseWriter(operation, self._plane, compresses=compresses)
         self._seconds = server.metrics.request_seconds.labels(operation.name)
@@ -128,6 +130,8 @@ class Endpoint:
         check_host(headers, self._settings.listen.allowed_hosts)
         raw = await read_body(receive, headers, self._settings.limits.payload_bytes_max)
         document = read_document(headers, raw) if raw and self._has_body else {}
+        if document == [] and self._all_optional:
+            document = {}  # PHP encodes an object without fields as an empty list
         request = AuthRequest(
             method=str(scope["method"]),
             raw_path=scope.get("raw_path", b"").decode("latin-1"),

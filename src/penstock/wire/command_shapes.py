@@ -30,12 +30,19 @@ AnyWorkflowId = Annotated[str, Meta(max_length=10_000)]
 whole workflow task would retry it without end."""
 
 
-class ScheduleActivityCommand(WithPriority, kw_only=True):
+class WithTarget(WithPriority, kw_only=True):
+    """Queue and arguments of what a command starts, under the names of commands or those of start requests."""
+
+    queue: Name | None = None
+    task_queue: Name | None = None
+    arguments: Anything = None
+    input: Anything = None
+
+
+class ScheduleActivityCommand(WithTarget, kw_only=True):
     IGNORED_FIELDS = frozenset({"worker_session"})
 
     activity_type: Name
-    queue: Name | None = None
-    arguments: Anything = None
     retry_policy: RetryPolicy | None = None
     start_to_close_timeout: Seconds | None = None
     schedule_to_start_timeout: Seconds | None = None
@@ -106,11 +113,9 @@ class FailWorkflowCommand(RequestModel):
     failed_activity_execution_id: Name | None = None
 
 
-class ContinueAsNewCommand(WithPriority, kw_only=True):
+class ContinueAsNewCommand(WithTarget, kw_only=True):
     """Fields that are left out are inherited from the run that ends."""
 
-    arguments: Anything = None
-    queue: Name | None = None
     workflow_type: Name | None = None
     run_timeout_seconds: Seconds | None = None
     retry_policy: RetryPolicy | None = None
@@ -145,10 +150,8 @@ class LocalActivityCommand(RequestModel):
     """Number of the local activity in its run; those that run concurrently end in any order."""
 
 
-class StartChildCommand(WithPriority, kw_only=True):
+class StartChildCommand(WithTarget, kw_only=True):
     workflow_type: Name
-    queue: Name | None = None
-    arguments: Anything = None
     workflow_id: AnyWorkflowId | None = None
     id_reuse_policy: IdReuse | None = None
     """Whether the child may reuse the id of a closed workflow; not by default."""
@@ -262,3 +265,22 @@ COMMAND_SHAPES: Final[Mapping[str, type[RequestModel]]] = {
     "cancel_workflow": CancelWorkflowCommand,
 }
 """The model of each command, by its `type`."""
+
+_PLACED: Final = frozenset(
+    {
+        "retry_policy",
+        "start_to_close_timeout",
+        "schedule_to_start_timeout",
+        "schedule_to_close_timeout",
+        "heartbeat_timeout",
+        "execution_timeout_seconds",
+        "run_timeout_seconds",
+        "parent_close_policy",
+        "non_retryable",
+    }
+)
+MISPLACED_FIELDS: Final[Mapping[str, frozenset[str]]] = {
+    kind: _PLACED - {field.encode_name for field in msgspec.structs.fields(shape)} - shape.IGNORED_FIELDS
+    for kind, shape in COMMAND_SHAPES.items()
+}
+"""Fields of other commands that a command must not have: ignoring them would lose a retry policy or a timeout."""

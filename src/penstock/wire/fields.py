@@ -64,11 +64,12 @@ HistoryPage = Annotated[int, Meta(ge=1, le=1000)]
 TasksMax = Annotated[int, Meta(ge=1, le=100)]
 Attempt = Annotated[int, Meta(ge=1, le=INT_MAX)]
 Priority = Annotated[int, Meta(ge=0, le=9)]
+"""A priority level; lower ones are dispatched first, 5 by default."""
 FairnessKey = Annotated[str, Meta(max_length=64, pattern=PRINTABLE.replace("+", "*"))]
 FAIRNESS_KEY_BYTES_MAX = 64
 FairnessWeight = Annotated[float, Meta(ge=0.001, le=1000)]
 PriorityKey = Annotated[int, Meta(ge=1, le=5)]
-"""A priority level under Temporal's name and range."""
+"""The levels 1, 3, 5, 7 and 9 under Temporal's name and range; 3 by default, which is level 5."""
 
 NamedKey = Annotated[str, Meta(min_length=1, max_length=FAIRNESS_KEY_BYTES_MAX, pattern=PRINTABLE)]
 """A fairness key in requests of operators; tasks without a key have no settings of their own."""

@@ -54,6 +54,10 @@ def parse(body: object, shape: type[S]) -> S:
         raise ValidationFailed(_every_error(body, shape) or {_field(error): [_text(error, body)]}) from None
 
 
+def has_no_required_field(shape: type[Struct]) -> bool:
+    return not any(field.required for field in _fields(shape))
+
+
 def parse_parameters(values: dict[str, Any], shape: type[S]) -> S:
     """Parse query parameters, whose values are all text."""
     try:

@@ -82,6 +82,11 @@ class UpdateNamespace(RequestModel):
     fairness: Literal["on", "off"] | None = None
 
 
+class DeleteNamespace(RequestModel):
+    with_closed_runs: bool = False
+    """Delete its closed runs with it, and its workers and task queues. A namespace with open runs is never deleted."""
+
+
 class StorageConfig(RequestModel):
     uri: Text1000 | None = None
     bucket: Text1000 | None = None
@@ -300,7 +305,8 @@ class ListRuns(RequestModel):
 
 
 class ListActivities(RequestModel):
-    status: Literal["running", "completed", "failed"] | None = None
+    status: Literal["running", "completed", "failed", "cancelled", "terminated"] | None = None
+    """`failed` includes the cancelled and terminated ones."""
     page_size: Annotated[int, Meta(ge=1, le=200)] = 50
     next_page_token: Annotated[str, Meta(max_length=1000)] | None = None
 
@@ -382,7 +388,7 @@ class ChangeCohort(RequestModel):
 
 class RegisterWorker(RequestModel):
     task_queue: Name
-    runtime: Literal["php", "python", "typescript", "go", "java", "rust", "external"]
+    runtime: Name
     worker_id: Name | None = None
     sdk_version: Version | None = None
     build_id: Name | None = None

@@ -22,9 +22,11 @@ from penstock.core.model import (
     Run,
     Task,
     TaskKind,
+    Update,
     WorkerRecord,
     WorkerStatus,
 )
+from penstock.core.priority_levels import priority_key_of
 from penstock.core.scheduling.cohorts import CohortView, is_stale, status_now
 from penstock.core.timestamps import iso, iso_or_none
 from penstock.errors import PenstockError
@@ -63,6 +65,20 @@ def namespace(each: Namespace) -> Body:
     }
 
 
+def standing(run: Run) -> Body:
+    """Priority on both scales, fairness key and weight of a run."""
+    return {
+        **priority(run.level),
+        "fairness_key": run.key or None,
+        "fairness_weight": run.weight_milli / 1000,
+    }
+
+
+def priority(level: int) -> Body:
+    """A priority level, and the priority key at that level if there is one."""
+    return {"priority": level, "priority_key": priority_key_of(level)}
+
+
 def run_summary(run: Run) -> Body:
     """A run in a list."""
     return {
@@ -83,9 +99,7 @@ def run_summary(run: Run) -> Body:
         "last_progress_at": iso(run.last_progress_at_ms),
         "memo": json.loads(run.memo),
         "search_attributes": json.loads(run.search_attributes),
-        "priority": run.level,
-        "fairness_key": run.key or None,
-        "fairness_weight": run.weight_milli / 1000,
+        **standing(run),
     }
 
 
@@ -217,6 +231,7 @@ def control_event(event: RecordedEvent, run: Run) -> Body:
         payload = json.loads(event.payload) | {"arguments": run.input}
     return {
         "id": event.id,
+        "event_id": event.sequence,
         "sequence": event.sequence,
         "event_type": event.type,
         "type": event.type,
@@ -261,9 +276,20 @@ def standalone_activity(run: Run, activity: Activity) -> Body:
         "worker_deaths": activity.worker_deaths,
         "is_quarantined": bool(activity.quarantined),
         "result": envelope(run.output),
-        "priority": run.level,
-        "fairness_key": run.key or None,
-        "fairness_weight": run.weight_milli / 1000,
+        **standing(run),
+    }
+
+
+def update(each: Update) -> Body:
+    """An update in the description of its run."""
+    return {
+        "update_id": each.update_id,
+        "update_name": each.name,
+        "update_status": each.status.value,
+        "request_id": each.request_id,
+        "command_sequence": each.number,
+        "accepted_at": iso(each.accepted_at_ms),
+        "closed_at": iso_or_none(each.closed_at_ms),
     }
 
 

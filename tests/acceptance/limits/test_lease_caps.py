@@ -77,7 +77,7 @@ async def test_a_key_has_one_limit_over_all_its_levels(scene: Cluster):
     order: list[int] = []
     while len(order) < 4:
         [task] = await hand.some(10)
-        order.append(task["priority"])
+        order.append(task["priority_key"])
         (await hand.finish(task)).expect(200)
     assert order == [2, 2, 4, 4]
 

@@ -12,7 +12,7 @@ A_DAY = 86_400
 
 
 async def levels(hand: Hand, count: int, at_once: int = 100) -> list[int]:
-    return [task["priority"] for task in await hand.drain(count, at_once)]
+    return [task["priority_key"] for task in await hand.drain(count, at_once)]
 
 
 async def waited(scene: Cluster, level: int, seconds: float) -> None:
@@ -20,7 +20,7 @@ async def waited(scene: Cluster, level: int, seconds: float) -> None:
 
     async def so_long() -> bool:
         shown = (await scene.line())["backlog_by_priority"]
-        return any(each["priority"] == level and each["oldest_wait_seconds"] >= seconds for each in shown)
+        return any(each["priority_key"] == level and each["oldest_wait_seconds"] >= seconds for each in shown)
 
     await until(so_long)
 
@@ -57,7 +57,7 @@ async def test_keys_share_the_turns_of_a_starving_level_by_weight(scene: Cluster
     await scene.queue_up(standing("urgent", 80, priority_key=1))
     (await scene.config(aging_wait_seconds=0, aging_every=2)).expect(200)
     tasks: list[Json] = await (await scene.worker("w1")).drain(32)
-    starved = Counter(task["fairness_key"] for task in tasks if task["priority"] == 5)
+    starved = Counter(task["fairness_key"] for task in tasks if task["priority_key"] == 5)
     assert starved == {"light": 4, "heavy": 12}
 
 

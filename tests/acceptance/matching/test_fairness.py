@@ -204,7 +204,7 @@ async def claim_all(hand: Hand) -> list[Claim]:
         reply = (await hand.poll("activity", max_tasks=7)).expect(200)
         if not reply["tasks"]:
             return claims
-        claims.append(Claim(sent, time.monotonic(), [task["priority"] for task in reply["tasks"]]))
+        claims.append(Claim(sent, time.monotonic(), [task["priority_key"] for task in reply["tasks"]]))
 
 
 async def test_batches_of_any_size_give_the_same_order(scene: Cluster):
@@ -218,7 +218,7 @@ async def test_batches_of_any_size_give_the_same_order(scene: Cluster):
         await scene.queue_up(mixed, queue)
         hand = await scene.worker(f"w-{at_once}", queue)
         tasks = await hand.drain(100, at_once)
-        orders.append([(task["priority"], task["fairness_key"]) for task in tasks])
+        orders.append([(task["priority_key"], task["fairness_key"]) for task in tasks])
     assert all(order == orders[0] for order in orders)
 
 
@@ -248,10 +248,10 @@ async def test_a_drained_queue_says_so_at_once_and_its_keys_add_up_to_its_levels
     await scene.queue_up([{"fairness_key": f"key-{n % 4}", "priority_key": 1 + n % 2} for n in range(60)])
     await hand.drain(25)
     line = await scene.line()
-    by_level = {each["priority"]: each["backlog_count"] for each in line["backlog_by_priority"]}
+    by_level = {each["priority_key"]: each["backlog_count"] for each in line["backlog_by_priority"]}
     by_key: Counter[int] = Counter()
     for each in line["top_keys"]:
-        by_key[each["priority"]] += each["backlog_count"]
+        by_key[each["priority_key"]] += each["backlog_count"]
     assert by_level == by_key == {1: 5, 2: 30}
     assert sum(by_level.values()) == line["ready_count"] == 35
     await hand.drain(35)

@@ -15,10 +15,31 @@ async def order_of(scene: Cluster, count: int) -> list[str]:
 
 
 async def test_lower_levels_go_first_whatever_came_first(scene: Cluster):
-    for level in (5, 3, 1):
+    for level in (6, 5, 1):
         (await scene.start_activity(f"level-{level}", priority=level)).expect(201)
     (await scene.start_activity("unnamed")).expect(201)
-    assert await order_of(scene, 4) == ["level-1", "level-3", "unnamed", "level-5"]
+    assert await order_of(scene, 4) == ["level-1", "level-5", "unnamed", "level-6"]
+
+
+async def test_a_task_with_priority_4_goes_before_one_that_names_none(scene: Cluster):
+    (await scene.start_activity("unnamed")).expect(201)
+    (await scene.start_activity("a-bit-urgent", priority=4)).expect(201)
+    assert await order_of(scene, 2) == ["a-bit-urgent", "unnamed"]
+
+
+async def test_priority_keys_and_levels_share_one_scale(scene: Cluster):
+    for key in (5, 4, 3, 2, 1):
+        (await scene.start_activity(f"key-{key}", priority_key=key)).expect(201)
+    for level in range(9, -1, -1):
+        (await scene.start_activity(f"level-{level}", priority=level)).expect(201)
+    assert await order_of(scene, 15) == [
+        *("level-0", "key-1", "level-1", "level-2", "key-2", "level-3", "level-4", "key-3", "level-5"),
+        *("level-6", "key-4", "level-7", "level-8", "key-5", "level-9"),
+    ]
+    shown = (await scene.get("/api/activities/key-2")).expect(200)
+    assert (shown["priority"], shown["priority_key"]) == (3, 2)
+    shown = (await scene.get("/api/activities/level-4")).expect(200)
+    assert (shown["priority"], shown["priority_key"]) == (4, None)
 
 
 async def test_keys_take_turns_however_long_the_backlog_of_one_is(scene: Cluster):

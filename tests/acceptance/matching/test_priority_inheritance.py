@@ -20,7 +20,7 @@ async def standing(scene: Cluster, kind: str, queue: str = "q") -> Json:
     """The standing of the only task that waits."""
     [shown] = (await scene.line(queue, kind))["top_keys"]
     return {
-        "priority_key": shown["priority"],
+        "priority_key": shown["priority_key"],
         "fairness_key": shown["fairness_key"],
         "fairness_weight": shown["weight"],
     }
@@ -121,7 +121,7 @@ async def test_a_command_may_say_its_standing_under_one_name(scene: Cluster):
 
 
 async def test_what_is_said_twice_must_agree(scene: Cluster):
-    (await scene.start_activity("a", priority=4, priority_key=4)).expect(201)
+    (await scene.start_activity("a", priority=7, priority_key=4)).expect(201)
     refused = await scene.start_activity("b", priority={"fairness_key": "x"}, fairness_key="y")
     assert list(refused.expect(422, "validation_failed")["errors"]) == ["fairness_key"]
 
@@ -135,6 +135,7 @@ TAKEN: list[Json] = [
     {"priority_key": 5},
     {"priority": 0},
     {"priority": 9},
+    {"priority": 4},
 ]
 REFUSED: list[tuple[str, Any]] = [
     ("priority_key", -1),
@@ -177,5 +178,5 @@ async def test_what_is_just_within_bounds_is_taken(scene: Cluster):
     for number, said in enumerate(TAKEN):
         queue = f"q-{number}"
         (await scene.start_activity(f"a-{number}", task_queue=queue, **said)).expect(201)
-        level = {"priority_key": said["priority"]} if "priority" in said else said
+        level = {"priority_key": {0: None, 4: None, 9: 5}[said["priority"]]} if "priority" in said else said
         assert await standing(scene, "activity", queue) == DEFAULT | level

@@ -67,6 +67,11 @@ class Flows:
         )
         return self.client.get_workflow_handle(started.workflow_id, workflow_type=workflow_type)
 
+    async def register_attributes(self, **types: str) -> None:
+        """Register search attributes of the namespace, which several tests share."""
+        for name, kind in types.items():
+            await self.scene.post("/api/search-attributes", {"name": name, "type": kind})
+
     async def result(self, handle: WorkflowHandle) -> Any:
         """What the newest run returned; a run that does not end is shown as it is."""
         try:

@@ -173,6 +173,7 @@ async def test_a_chain_may_end_as_another_type(flows: Flows) -> None:
 
 
 async def test_a_chain_keeps_its_memo_and_its_attributes(flows: Flows) -> None:
+    await flows.register_attributes(Team="keyword")
     handle = await flows.start("chain", 2, [], memo={"for": "you"}, search_attributes={"Team": "blue"})
     assert await flows.result(handle) == [2, 1, 0]
     shown = await flows.scene.describe(handle.workflow_id)

@@ -183,7 +183,41 @@ async def test_a_run_goes_on_with_new_code_that_knows_where_it_changed(flows: Fl
     await patched.replayed(new)
 
 
+@workflow.defn(name="paying")
+class PaysWithNoCard:
+    def run(self, ctx: Any, tag: str) -> Generator[Any, Any, Any]:
+        first = yield ctx.schedule_activity("note", [tag, "reserved"])
+        yield ctx.schedule_activity("fail", ["no card"])
+        return [first]
+
+
+@workflow.defn(name="paying")
+class Pays:
+    def run(self, ctx: Any, tag: str) -> Generator[Any, Any, Any]:
+        first = yield ctx.schedule_activity("note", [tag, "reserved"])
+        second = yield ctx.schedule_activity("echo", ["paid"])
+        return [first, second]
+
+
+async def test_a_failed_workflow_is_redriven_and_repeats_only_what_had_failed(flows: Flows) -> None:
+    own, tag = on_a_queue_of_its_own(flows), flows.name("redrive")
+    async with working(own.scene, own.task_queue, [PaysWithNoCard]):
+        handle = await own.start("paying", tag)
+        assert await own.closed(handle.workflow_id) == "failed"
+    failed = (await own.scene.describe(handle.workflow_id))["run_id"]
+    async with working(own.scene, own.task_queue, [Pays]):
+        redriven = await own.client.redrive_workflow(handle.workflow_id, failed, request_id="again")
+        assert (redriven.outcome, redriven.command_status) == ("redriven", "accepted")
+        assert redriven.run_id != failed
+        assert await own.result(handle) == ["reserved", "paid"]
+        repeated = await own.client.redrive_workflow(handle.workflow_id, failed, request_id="again")
+        assert repeated.run_id == redriven.run_id
+    assert NOTES[tag] == ["reserved"]
+    assert await own.runs(handle.workflow_id) == [failed, redriven.run_id]
+
+
 async def test_memo_and_search_attributes_change_while_a_run_goes_on(flows: Flows) -> None:
+    await flows.register_attributes(Team="keyword", Stage="keyword", Count="int")
     handle = await flows.start("labelled", memo={"given": 1, "kept": 2}, search_attributes={"Team": "blue"})
     await flows.saw(handle.workflow_id, "ConditionWaitOpened")
     shown = await flows.scene.describe(handle.workflow_id)

@@ -242,6 +242,7 @@ async def test_a_duplicate_start_raises_or_returns_the_run_there_is(client: Clie
 async def test_the_client_describes_lists_and_reads_histories(
     scene: Cluster, client: Client, journal: Path
 ) -> None:
+    (await scene.post("/api/search-attributes", {"name": "Team", "type": "keyword"})).expect(201)
     async with working(scene):
         handle = await client.start_workflow(
             workflow_type="greeter",

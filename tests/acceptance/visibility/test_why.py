@@ -128,7 +128,7 @@ async def test_position_by_level_and_key(scene: Cluster):
     found = await why(scene, "charge-1")
     place = found["position"]
     assert found["binding"]["kind"] == "priority"
-    assert place["ahead_by_priority"] == [{"priority": 1, "tasks": 6}]
+    assert place["ahead_by_priority"] == [{"priority": 1, "priority_key": 1, "tasks": 6}]
     assert place["ahead_of_own_key"] == 10
     assert place["ahead_of_other_keys"] == 20
     assert place["ahead"] == 36

@@ -148,6 +148,7 @@ async def test_a_batch_of_starts_has_an_outcome_for_each_item(scene: Cluster) ->
 
 
 async def test_describe_says_everything_the_contract_promises(scene: Cluster) -> None:
+    (await scene.post("/api/search-attributes", {"name": "Region", "type": "keyword"})).expect(201)
     (
         await scene.start(
             "order-1",
@@ -274,7 +275,7 @@ async def test_a_workflow_with_one_activity_runs_from_start_to_result(scene: Clu
     assert (scheduled["outcome"], scheduled["recorded"], scheduled["run_status"]) == (
         "completed",
         True,
-        "waiting",
+        "running",
     )
     assert len(scheduled["created_task_ids"]) == 1
     shown = await scene.describe("order-1")

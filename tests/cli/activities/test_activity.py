@@ -64,7 +64,7 @@ def test_a_start_says_where_the_activity_stands(ask: Run, server: RecordedServer
         "activity_id": "render-1",
         "id_reuse_policy": "allow_duplicate",
         "input": [],
-        "priority": 5,
+        "priority_key": 5,
         "fairness_key": "acme",
         "fairness_weight": 0.5,
     }

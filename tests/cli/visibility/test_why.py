@@ -57,7 +57,7 @@ WAITS: dict[str, Any] = {
     "position": {
         "priority": 3,
         "ahead": 17,
-        "ahead_by_priority": [{"priority": 1, "tasks": 4}],
+        "ahead_by_priority": [{"priority": 1, "priority_key": 1, "tasks": 4}],
         "ahead_of_other_keys": 11,
         "ahead_by_key": [{"fairness_key": "acme", "tasks": 9}],
         "ahead_of_own_key": 2,

@@ -167,6 +167,7 @@ def test_a_description_warns_of_limits_and_names_the_family(ask: Run, server: Re
     [
         ("repair", "repair_dispatched", "was given a workflow task"),
         ("repair", "repair_not_needed", "penstock workflow debug order-1001"),
+        ("redrive", "redriven", "order-1001 continues in a new run"),
         ("archive", "archived", "Archived order-1001."),
         ("archive", "archive_not_needed", "was archived before"),
     ],
@@ -182,7 +183,7 @@ def test_upkeep_tells_what_came_of_it(
     assert said in result.stderr
 
 
-@pytest.mark.parametrize("verb", ["repair", "archive"])
+@pytest.mark.parametrize("verb", ["repair", "redrive", "archive"])
 def test_one_run_can_be_looked_after(ask: Run, server: RecordedServer, verb: str) -> None:
     server.answer("POST", f"/workflows/order-1001/runs/01RUN/{verb}", {"outcome": "archived"})
     assert ask("workflow", verb, "order-1001", "--run", "01RUN").exit_code == 0

@@ -37,11 +37,19 @@ def test_a_value_fits_its_type_or_is_told_so(type_: str) -> None:
         assert type_ in told
 
 
-def test_null_removes_and_what_nobody_registered_may_be_anything() -> None:
-    assert check({"A": None, "B": {"any": "thing"}}, {"A": "int"}) == {}
+def test_null_removes_and_what_nobody_registered_is_refused() -> None:
+    assert check({"A": None, "Gone": None}, {"A": "int"}) == {}
+    problems = check({"A": 1, "B": "thing"}, {"A": "int"})
+    assert list(problems) == ["B"]
+    assert "penstock search-attribute create B" in problems["B"][0]
+
+
+def test_routing_keys_of_the_server_may_be_handed_on() -> None:
+    assert check({"RoutingKey": ["opus"]}, {}) == {}
 
 
 def test_names_that_queries_need_are_reserved() -> None:
-    for name in ("WorkflowType", "Status", "memo", "Memo", "and", "NOT", "order", "true"):
+    for name in ("WorkflowType", "Status", "memo", "Memo", "and", "NOT", "order", "true", "wf_id", "WF_x"):
         assert is_reserved(name)
     assert not is_reserved("Customer")
+    assert not is_reserved("wf")

@@ -69,7 +69,7 @@ async def test_what_does_not_exist_is_not_found(scene: Scene):
 
 async def test_an_empty_namespace_is_deleted_and_its_name_is_free_again(scene: Scene):
     await namespaces.create(scene.ctx, "billing", None, None)
-    assert (await namespaces.delete(scene.ctx, "billing")).status == "deleted"
+    assert (await namespaces.delete(scene.ctx, "billing")).namespace.status == "deleted"
     assert await namespaces.find(scene.ctx, "billing") is None
     await namespaces.create(scene.ctx, "billing", None, None)
 

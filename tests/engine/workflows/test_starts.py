@@ -36,13 +36,13 @@ async def test_a_start_records_the_run_its_first_event_and_its_first_task_togeth
 
 
 async def test_a_history_records_whose_work_it_is_and_how_urgent_where_that_is_not_the_usual(scene: Scene):
-    named = ("priority", "fairness_key", "fairness_weight")
+    named = ("priority", "priority_key", "fairness_key", "fairness_weight")
     usual = await scene.start("order-1")
     payload = await scene.payload(usual.run_id, 0)
     assert not payload.keys() & set(named)
     urgent = await scene.start("order-2", priority=TaskPriority(1, "tenant", 2500))
     payload = await scene.payload(urgent.run_id, 0)
-    assert [payload[name] for name in named] == [1, "tenant", 2.5]
+    assert [payload[name] for name in named] == [1, 1, "tenant", 2.5]
 
 
 async def test_tasks_carry_the_weight_of_their_work(scene: Scene):

@@ -41,7 +41,8 @@ def a_task(name: str, *args: Any, **more: Any) -> dict[str, Any]:
         "task_queue": "cards",
         "idempotency_key": f"activity-{number}",
         "deadlines": {},
-        "priority": 2,
+        "priority": 3,
+        "priority_key": 2,
         "fairness_key": "tenant-a",
     } | more
 

@@ -66,6 +66,8 @@ class Findable:
 
 @behaviour("search attributes are changed by the code, and the run is found by them")
 async def _(scene: Scene) -> None:
+    for name in ("Stage", "Team"):
+        await scene.client.register_search_attribute(name, "keyword")
     handle = await scene.start(Findable.run, search_attributes={"Team": scene.queue})
     await handle.result()
     assert (await handle.describe()).search_attributes == {"Stage": "two", "Team": scene.queue}

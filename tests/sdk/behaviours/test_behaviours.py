@@ -122,7 +122,7 @@ async def _histories(scene: Scene) -> list[History]:
             run: WorkflowHandle[Any] = scene.client.get_workflow_handle(handle.id, run_id=run_id)
             of_run = await run.describe()
             events = (await run.fetch_history()).events
-            about = {"namespace": of_run.namespace, "priority": of_run.priority_key}
+            about = {"namespace": of_run.namespace, "priority_key": of_run.priority_key}
             found.append(History.read(about | {"events": events, "fairness_key": of_run.fairness_key}))
             run_id = of_run.continued_from_run_id
     return found

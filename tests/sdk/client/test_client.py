@@ -26,6 +26,7 @@ from penstock.sdk.failures import (
     CancelledError,
     QueryRejected,
     RequestIdConflictError,
+    ServerRefused,
     TerminatedError,
     UpdateFailedError,
     WorkflowAlreadyStartedError,
@@ -98,7 +99,16 @@ async def test_a_start_that_is_sent_again_under_its_request_id_is_the_same_start
     assert again.first_execution_run_id == first.first_execution_run_id
 
 
+async def test_a_search_attribute_is_registered_once_however_often_it_is_asked_for(client: Client) -> None:
+    for _ in range(2):
+        await client.register_search_attribute("Customer", "keyword")
+    with pytest.raises(ServerRefused) as refused:
+        await client.register_search_attribute("Customer", "int")
+    assert refused.value.reason == "attribute_already_exists"
+
+
 async def test_what_a_start_says_is_found_in_the_description(client: Client) -> None:
+    await client.register_search_attribute("Customer", "keyword")
     handle = await client.start_workflow(
         "greeter",
         id="w",

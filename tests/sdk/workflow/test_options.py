@@ -229,6 +229,7 @@ class StartsDescribed:
 
 async def test_a_child_has_a_memo_search_attributes_and_a_business_key_of_its_own(client: Client) -> None:
     child_id = new_id()
+    await client.register_search_attribute("Customer", "keyword")
     async with Worker(client, task_queue="q", workflows=[StartsDescribed, Described]):
         result = await client.execute_workflow(StartsDescribed.run, child_id, id=new_id(), task_queue="q")
         assert result == [{"for": "people"}, {"Customer": "acme"}]
@@ -275,6 +276,7 @@ class GoesOn:
 async def test_continue_as_new_inherits_or_overrides_priority_memo_attributes_and_run_timeout(
     client: Client, how: str, then: list[Any]
 ) -> None:
+    await client.register_search_attribute("Stage", "keyword")
     async with Worker(client, task_queue="q", workflows=[GoesOn], activities=[my_priority]):
         first, second, *rest = await client.execute_workflow(
             GoesOn.run,

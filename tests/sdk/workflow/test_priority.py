@@ -64,6 +64,12 @@ async def test_code_is_told_its_standing_and_a_replay_of_the_events_alone_tells_
         ({}, Priority(), USUAL),
         ({}, Priority(priority_key=4, fairness_key="old"), Priority(4, "old", 1.0)),
         ({"priority": 2, "fairness_key": "acme", "fairness_weight": 2.5}, Priority(priority_key=5), MINE),
+        (
+            {"priority": 3, "priority_key": 2, "fairness_key": "acme", "fairness_weight": 2.5},
+            Priority(priority_key=5),
+            MINE,
+        ),
+        ({"priority": 4, "priority_key": None}, Priority(), Priority(None, None, 1.0)),
         ({"priority": 0}, Priority(), Priority(None, None, 1.0)),
     ],
 )

@@ -73,7 +73,10 @@ async def test_a_full_queue_names_its_holders_and_everything_ahead(everywhere: C
     assert [each["action"] for each in binding["frees"]] == ["end_leases", "raise"]
     assert [each["kind"] for each in found["next"]] == ["priority", "behind_own_key"]
     place = found["position"]
-    assert (place["ahead"], place["ahead_by_priority"]) == (2, [{"priority": 1, "tasks": 1}])
+    assert (place["ahead"], place["ahead_by_priority"]) == (
+        2,
+        [{"priority": 1, "priority_key": 1, "tasks": 1}],
+    )
     assert place["is_exact"] is True
     assert found["expected_start"]["from"] is not None
     assert (await why(everywhere, held))["binding"]["kind"] == "leased"

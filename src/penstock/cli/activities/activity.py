@@ -139,7 +139,12 @@ def cancel_activity(session: CliSession, activity_id: str, reason: str | None) -
 
 
 @activity.verb("list", example="penstock activity list --status running")
-@click.option("--status", "bucket", type=click.Choice(["running", "completed", "failed"]), help="Only these.")
+@click.option(
+    "--status",
+    "bucket",
+    type=click.Choice(["running", "completed", "failed", "cancelled", "terminated"]),
+    help="Only these.",
+)
 @click.option(
     "--limit", type=click.IntRange(1), metavar="N", default=50, show_default=True, help="Most rows to show."
 )

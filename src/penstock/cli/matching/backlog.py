@@ -16,13 +16,13 @@ def draw_backlog(screen: Screen, kind: str, counts: dict[str, Any]) -> None:
     order = " (keys share fairly)" if counts.get("fairness") else " (in order of arrival)"
     screen.rows(
         counts.get("backlog_by_priority") or [],
-        "priority:name, tasks=backlog_count, keys=key_count, oldest=oldest_wait_seconds:span",
+        "priority:name, priority key, tasks=backlog_count, keys=key_count, oldest=oldest_wait_seconds:span",
         f"Waiting {kind} tasks by priority{order}",
     )
     screen.rows(
         counts.get("top_keys") or [],
-        "key:name, priority, tasks=backlog_count, weight, asks for, got, last minute=dispatches_last_minute, "
-        "oldest=oldest_wait_seconds:span, running, state",
+        "key:name, priority, priority key, tasks=backlog_count, weight, asks for, got, "
+        "last minute=dispatches_last_minute, oldest=oldest_wait_seconds:span, running, state",
         f"Keys with the most waiting {kind} tasks",
         key=lambda row: row.get("fairness_key") or "(no key)",
         weight=_weight,

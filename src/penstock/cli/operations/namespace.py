@@ -76,13 +76,16 @@ def update_namespace(session: CliSession, /, target: str, **fields: Any) -> None
 
 @namespace.verb("delete", example="penstock namespace delete orders-test --yes")
 @click.argument("target", metavar="NAME")
+@click.option("--with-closed-runs", is_flag=True, help="Also its closed runs, workers and queues.")
 @click.option("--yes", is_flag=True, help="Do not ask before deleting.")
 @click.pass_obj
-def delete_namespace(session: CliSession, target: str, yes: bool) -> None:
-    """Delete a namespace with everything in it (needs the admin role)."""
+def delete_namespace(session: CliSession, target: str, with_closed_runs: bool, yes: bool) -> None:
+    """Delete a namespace; one with open runs is never deleted (needs the admin role)."""
     connection = session.connect()
-    confirm(f"Delete the namespace {target} and everything in it?", yes, CONFIRM_DELETION)
-    answer = connection.delete("namespaces", target)
+    what = " and everything in it" if with_closed_runs else ""
+    confirm(f"Delete the namespace {target}{what}?", yes, CONFIRM_DELETION)
+    query = {"with_closed_runs": "true"} if with_closed_runs else {}
+    answer = connection.delete("namespaces", target, query=query)
     echo_err(f"Deleted the namespace {answer.body.get('name', target)}.")
     session.show(answer, _draw_deleted)
 

@@ -144,9 +144,9 @@ class ServerConnection:
         """Send a PATCH request."""
         return self._send("PATCH", path, {}, body, ())
 
-    def delete(self, *path: str) -> ServerResponse:
+    def delete(self, *path: str, query: Mapping[str, object] | None = None) -> ServerResponse:
         """Remove."""
-        return self._send("DELETE", path, {}, None, ())
+        return self._send("DELETE", path, query or {}, None, ())
 
     def _send(
         self,

@@ -115,6 +115,11 @@ def _draw_holders(screen: Screen, binding: dict[str, Any]) -> None:
     )
 
 
+def _priority(level: dict[str, Any]) -> str:
+    key = level.get("priority_key")
+    return f"priority {level.get('priority')}" + ("" if key is None else f" (key {key})")
+
+
 def _draw_position(screen: Screen, position: dict[str, Any] | None) -> None:
     if not position:
         return
@@ -123,7 +128,7 @@ def _draw_position(screen: Screen, position: dict[str, Any] | None) -> None:
     keys = position.get("ahead_by_key") or []
     others = (position.get("ahead_of_other_keys") or 0) - sum(each.get("tasks") or 0 for each in keys)
     levels = position.get("ahead_by_priority") or []
-    rows = [{"of": f"priority {each.get('priority')}", "tasks": each.get("tasks")} for each in levels]
+    rows = [{"of": _priority(each), "tasks": each.get("tasks")} for each in levels]
     rows += [
         {"of": f"key {each.get('fairness_key') or '(no key)'}", "tasks": each.get("tasks")} for each in keys
     ]

@@ -9,7 +9,7 @@ from penstock.cli.workflows.describe import describe_workflow, list_runs
 from penstock.cli.workflows.history.export import export_history
 from penstock.cli.workflows.history.replay import replay_workflows
 from penstock.cli.workflows.history.show import show_history
-from penstock.cli.workflows.maintenance import archive_workflow, repair_workflow
+from penstock.cli.workflows.maintenance import archive_workflow, redrive_workflow, repair_workflow
 from penstock.cli.workflows.messages import query_workflow, signal_workflow, update_workflow
 from penstock.cli.workflows.results import show_result
 from penstock.cli.workflows.search import count_workflows, list_workflows
@@ -38,6 +38,7 @@ for _command in (
     batch,
     debug_workflow,
     repair_workflow,
+    redrive_workflow,
     archive_workflow,
     export_history,
     replay_workflows,

@@ -1,4 +1,4 @@
-"""The commands that repair and archive a workflow."""
+"""The commands that repair, redrive and archive a workflow."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from penstock.cli.workflows.termination import command_options, send_command
 _OUTCOMES = {
     "repair_dispatched": "{} was given a workflow task; a worker will take it.",
     "repair_not_needed": "Nothing of {} is stuck.",
+    "redriven": "{} continues in a new run, which reuses what had been completed.",
     "archived": "Archived {}.",
     "archive_not_needed": "{} was archived before.",
 }
@@ -36,6 +37,19 @@ def repair_workflow(
         echo_err(
             f"See what it waits for with {command_hint('workflow', 'debug', *same_run(workflow_id, run_id))}."
         )
+
+
+@verb("redrive", example="penstock workflow redrive order-1001")
+@click.argument("workflow_id")
+@run_option
+@request_id_option
+@click.pass_obj
+def redrive_workflow(
+    session: CliSession, workflow_id: str, run_id: str | None, request_id: str | None
+) -> None:
+    """Continue a failed workflow in a new run; completed activities are not repeated."""
+    outcome = send_command(session, workflow_id, run_id, "redrive", {"request_id": request_id})
+    echo_err(_OUTCOMES.get(outcome, "{}").format(workflow_id))
 
 
 @verb("archive", example='penstock workflow archive order-1001 --reason "kept for the audit"')

@@ -17,7 +17,7 @@ _TYPE = click.option("--type", "workflow_type", metavar="TYPE", help="Only this 
 _STATUS = click.option(
     "--status",
     "bucket",
-    type=click.Choice(["running", "completed", "failed"]),
+    type=click.Choice(["running", "completed", "failed", "cancelled", "terminated"]),
     help="Only these; failed includes all that ended without a result.",
 )
 _QUERY = click.option(

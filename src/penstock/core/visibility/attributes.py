@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from penstock.core.history.routing_keys import ROUTING_KEY
 from penstock.core.timestamps import instant
 from penstock.core.visibility.fields import SYSTEM
 from penstock.core.visibility.syntax import WORDS
@@ -52,16 +53,29 @@ TYPES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = MappingProxyType
 """For each type: a predicate, and the message for a value that does not fit."""
 
 
+_OF_THE_SERVER: Final = {ROUTING_KEY: SYSTEM[ROUTING_KEY].type}
+"""What the server itself records, and code may hand on to the runs that it starts."""
+_RESERVED_PREFIX: Final = "wf_"
+
+
 def check(values: Mapping[str, Any], types: Types) -> dict[str, list[str]]:
-    """Problems with values, by name. Null removes an attribute; unregistered attributes may have any value."""
+    """Problems with values, by name. Null removes an attribute, whether it is registered or not."""
     problems: dict[str, list[str]] = {}
     for name, value in values.items():
-        fits, expected = TYPES.get(types.get(name, ""), (None, ""))
-        if fits is not None and value is not None and not fits(value):
-            problems[name] = [f"{expected}: the search attribute is registered as {types[name]}"]
+        type_ = _OF_THE_SERVER.get(name) or types.get(name)
+        if value is None:
+            continue
+        if type_ is None:
+            problems[name] = [
+                "is not a registered search attribute; register it first, for example with "
+                f"`penstock search-attribute create {name} --type keyword`"
+            ]
+        elif not TYPES[type_][0](value):
+            problems[name] = [f"{TYPES[type_][1]}: the search attribute is registered as {type_}"]
     return problems
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a name has another meaning in queries."""
-    return name in SYSTEM or name.lower() == "memo" or name.upper() in WORDS
+    """Whether a name has another meaning in queries, or in the contract's own schema (`wf_id`)."""
+    lower = name.lower()
+    return name in SYSTEM or lower == "memo" or lower.startswith(_RESERVED_PREFIX) or name.upper() in WORDS

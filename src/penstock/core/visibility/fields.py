@@ -59,6 +59,11 @@ BUCKET_WORDS: Final[Mapping[str, Filter]] = MappingProxyType(
     }
 )
 
+LISTED_STATUSES: Final[Mapping[str, Filter]] = MappingProxyType(
+    {**BUCKET_WORDS, "cancelled": _status("cancelled"), "terminated": _status("terminated")}
+)
+"""The `status` filter of lists: the buckets, and two statuses that clients list on their own."""
+
 SYSTEM: Final[Mapping[str, QueryField]] = MappingProxyType(
     {
         "WorkflowType": QueryField("keyword", Column.WORKFLOW_TYPE, always=True),

@@ -14,6 +14,7 @@ from penstock.engine.context import EngineContext
 from penstock.engine.matching import query_tasks
 from penstock.engine.matching.query_tasks import LeasedQuery, LeaseReasons, QueryTaskRequest
 from penstock.engine.runs.address import Address, check_workflow, find
+from penstock.engine.runs.idempotency import IdempotentRequest, check_arguments, contracts_of
 from penstock.errors import Conflict, Exhausted, NotFound, PenstockError, Reason, Unavailable
 from penstock.ports.store import Tx
 
@@ -78,6 +79,10 @@ async def _target(ctx: EngineContext, query_request: QuerySubmission) -> Run:
             ),
         )
         check_workflow(run)
+        declared = await contracts_of(ctx, tx, run)
+        check_arguments(
+            declared, run, IdempotentRequest("query", query_request.name, query_request.arguments)
+        )
         return run
 
     return await ctx.store.read(operation)

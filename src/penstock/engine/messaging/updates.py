@@ -23,7 +23,7 @@ from penstock.engine.runs.idempotency import (
     retained,
     retained_by_older_run,
 )
-from penstock.errors import Conflict
+from penstock.errors import Conflict, NotFound, Reason
 from penstock.ports.store import Tx
 from penstock.ports.wakeups import run_topic
 
@@ -147,3 +147,21 @@ async def wait(
     topic = run_topic(RunId(result.update.run_id))
     update, done = await wait_until(ctx, topic, check, wait_ms, draining)
     return replace(result, update=update, timed_out=not done)
+
+
+async def find_update(ctx: EngineContext, namespace: str, workflow_id: str, update_id: str) -> UpdateResult:
+    """An update of a workflow in its present state. Raises `NotFound` if there is none."""
+
+    async def operation(tx: Tx) -> UpdateResult:
+        update = await tx.updates.get(update_id)
+        run = None if update is None else await tx.runs.get(update.run_id)
+        if update is None or run is None or (run.namespace, run.workflow_id) != (namespace, workflow_id):
+            raise NotFound(
+                Reason.UPDATE_NOT_FOUND,
+                f"The workflow {workflow_id!r} has no update {update_id!r}.",
+                workflow_id=workflow_id,
+                update_id=update_id,
+            )
+        return UpdateResult(run, update)
+
+    return await ctx.store.read(operation)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core.model import Namespace
 from penstock.engine.context import EngineContext
+from penstock.engine.operations import retention
+from penstock.engine.operations.retention import Obstacle, PruneScope
 from penstock.errors import Conflict, NotFound, Reason
 from penstock.ports.store import Tx
 from penstock.ports.wakeups import queue_topic
+
+RUNS_AT_ONCE = 200
+"""How many runs of a namespace that is deleted are looked up at once."""
 
 
 async def create(
@@ -107,30 +113,83 @@ async def store_payloads(ctx: EngineContext, name: str, storage: str) -> Namespa
     return await ctx.store.transact(operation, key=f"namespace:{name}")
 
 
-async def delete(ctx: EngineContext, name: str) -> Namespace:
-    """Delete an empty namespace. Raises `Conflict` if it has runs, queues or workers, or is the default."""
+class DeletedNamespace(Struct, frozen=True):
+    """A namespace that was deleted, and how many rows went with it."""
 
-    async def operation(tx: Tx) -> Namespace:
-        found = await tx.namespaces.get(name)
-        if found is None:
-            raise not_found(name)
-        if name == ctx.settings.default_namespace:
-            raise Conflict(
-                Reason.NAMESPACE_PROTECTED,
-                f"{name!r} is the default namespace of this server and cannot be deleted.",
-                namespace=name,
-            )
-        if not await tx.namespaces.is_empty(name):
-            raise Conflict(
-                Reason.NAMESPACE_NOT_EMPTY,
-                f"{name!r} still holds runs, task queues or workers, so it was not deleted.",
-                namespace=name,
-            )
+    namespace: Namespace
+    runs: int
+    workers: int
+    search_attributes: int
+
+
+async def delete(ctx: EngineContext, name: str, *, with_closed_runs: bool = False) -> DeletedNamespace:
+    """Delete a namespace: an empty one, or one whose runs are all closed, with these runs, its workers and queues.
+
+    Raises `Conflict` if it is the default or is not empty. Runs are deleted one by one; if the call is interrupted,
+    the namespace stays, and a repetition deletes the rest.
+    """
+    runs = await _delete_closed_runs(ctx, name) if with_closed_runs else 0
+
+    async def operation(tx: Tx) -> DeletedNamespace:
+        found = await _deletable(ctx, tx, name)
+        empty = (
+            not await tx.namespaces.has_runs(name) if with_closed_runs else await tx.namespaces.is_empty(name)
+        )
+        if not empty:
+            raise _not_empty(name)
+        workers = await tx.namespaces.clear(name) if with_closed_runs else 0
+        attributes = len(await tx.visibility.types(name))
         tx.namespaces.delete(name)
         tx.visibility.unregister_all(name)
-        return replace(found, status="deleted", updated_at_ms=tx.now_ms)
+        deleted = replace(found, status="deleted", updated_at_ms=tx.now_ms)
+        return DeletedNamespace(deleted, runs, workers, attributes)
 
     return await ctx.store.transact(operation, key=f"namespace:{name}")
+
+
+async def _delete_closed_runs(ctx: EngineContext, name: str) -> int:
+    """Delete the runs of a namespace if all of them are closed; returns how many there were."""
+
+    async def check(tx: Tx) -> None:
+        await _deletable(ctx, tx, name)
+        if (await tx.namespace_stats.open_runs(name, 1)).by_status:
+            raise _not_empty(name)
+
+    await ctx.store.read(check)
+    deleted, obstacle = 0, None
+    while run_ids := await retention.closed(ctx, name, RUNS_AT_ONCE):
+        pruned = [await retention.prune(ctx, each, name, PruneScope.CLOSED) for each in run_ids]
+        gone = sum(each.obstacle is None for each in pruned)
+        if not gone:
+            obstacle = next((each.obstacle for each in pruned if each.obstacle is not Obstacle.GONE), None)
+            if obstacle is not None:
+                raise _not_empty(name, obstacle)
+        deleted += gone
+    return deleted
+
+
+async def _deletable(ctx: EngineContext, tx: Tx, name: str) -> Namespace:
+    found = await tx.namespaces.get(name)
+    if found is None:
+        raise not_found(name)
+    if name == ctx.settings.default_namespace:
+        raise Conflict(
+            Reason.NAMESPACE_PROTECTED,
+            f"{name!r} is the default namespace of this server and cannot be deleted.",
+            namespace=name,
+        )
+    return found
+
+
+def _not_empty(name: str, obstacle: Obstacle | None = None) -> Conflict:
+    return Conflict(
+        Reason.NAMESPACE_NOT_EMPTY,
+        f"{name!r} still holds runs, task queues or workers, so it was not deleted.",
+        namespace=name,
+        obstacle=None if obstacle is None else obstacle.value,
+        remediation="Cancel or terminate its open runs, then delete it with ?with_closed_runs=true, "
+        "or with `penstock namespace delete NAME --with-closed-runs`.",
+    )
 
 
 def not_found(name: str) -> NotFound:

@@ -39,6 +39,13 @@ class Obstacle(StrEnum):
     OLDER_RUNS = "older_runs_remain"
 
 
+class PruneScope(StrEnum):
+    """Which closed runs may be deleted."""
+
+    EXPIRED = "expired"
+    CLOSED = "closed"
+
+
 class Pruned(Struct, frozen=True):
     """The result for one run: deleted, or an obstacle."""
 
@@ -67,12 +74,22 @@ async def expired(ctx: EngineContext, namespace: str, limit: int) -> Expired:
     return await ctx.store.read(operation)
 
 
-async def prune(ctx: EngineContext, run_id: RunId, namespace: str | None = None) -> Pruned:
+async def closed(ctx: EngineContext, namespace: str, limit: int) -> Sequence[RunId]:
+    """The closed runs of a namespace, those that closed first at the front."""
+    return await ctx.store.read(lambda tx: tx.retention.expired(namespace, tx.now_ms + 1, limit))
+
+
+async def prune(
+    ctx: EngineContext,
+    run_id: RunId,
+    namespace: str | None = None,
+    scope: PruneScope = PruneScope.EXPIRED,
+) -> Pruned:
     """Archive and delete one run, unless there is an obstacle.
 
     Raises `Unavailable` if the archive cannot be written; then nothing is deleted.
     """
-    run, obstacle = await _look(ctx, run_id, namespace)
+    run, obstacle = await _look(ctx, run_id, namespace, scope)
     if run is None and namespace is None:
         return Pruned(run_id, obstacle, await clear(ctx, run_id))
     if run is None or obstacle is not None:
@@ -84,7 +101,7 @@ async def prune(ctx: EngineContext, run_id: RunId, namespace: str | None = None)
         found = await tx.runs.lock(run_id)
         if found is None:
             return Obstacle.GONE
-        found_obstacle = await _obstacle(tx, found)
+        found_obstacle = await _obstacle(tx, found, scope)
         if found_obstacle is None:
             tx.retention.forget(found)
         return found_obstacle
@@ -121,22 +138,21 @@ async def clear(ctx: EngineContext, run_id: RunId) -> PurgedRows:
 
 
 async def _look(
-    ctx: EngineContext, run_id: RunId, namespace: str | None
+    ctx: EngineContext, run_id: RunId, namespace: str | None, scope: PruneScope
 ) -> tuple[Run | None, Obstacle | None]:
     async def operation(tx: Tx) -> tuple[Run | None, Obstacle | None]:
         run = await tx.runs.get(run_id)
         if run is None or namespace not in (None, run.namespace):
             return None, Obstacle.GONE
-        return run, await _obstacle(tx, run)
+        return run, await _obstacle(tx, run, scope)
 
     return await ctx.store.read(operation)
 
 
-async def _obstacle(tx: Tx, run: Run) -> Obstacle | None:
+async def _obstacle(tx: Tx, run: Run, scope: PruneScope) -> Obstacle | None:
     if run.is_open or run.closed_at_ms is None:
         return Obstacle.OPEN
-    namespace = await tx.namespaces.get(run.namespace)
-    if namespace is not None and run.closed_at_ms >= tx.now_ms - namespace.retention_days * DAY_MS:
+    if scope is PruneScope.EXPIRED and not await _is_expired(tx, run.namespace, run.closed_at_ms):
         return Obstacle.NOT_EXPIRED
     if await tx.namespace_stats.live_tasks(run.run_id, 1):
         return Obstacle.WORK_LEFT
@@ -146,6 +162,11 @@ async def _obstacle(tx: Tx, run: Run) -> Obstacle | None:
     if await _is_awaited_by_parent(tx, run):
         return Obstacle.AWAITED
     return Obstacle.OLDER_RUNS if await tx.retention.has_others(run) else None
+
+
+async def _is_expired(tx: Tx, name: str, closed_at_ms: int) -> bool:
+    namespace = await tx.namespaces.get(name)
+    return namespace is None or closed_at_ms < tx.now_ms - namespace.retention_days * DAY_MS
 
 
 async def _is_awaited_by_parent(tx: Tx, run: Run) -> bool:

@@ -124,7 +124,11 @@ async def contracts_of(ctx: EngineContext, tx: Tx, run: Run) -> MessageContracts
 
 
 _UNKNOWN = {"signal": Reason.UNKNOWN_SIGNAL, "update": Reason.UNKNOWN_UPDATE}
-_INVALID_ARGUMENTS = {"signal": Reason.INVALID_SIGNAL_ARGUMENTS, "update": Reason.INVALID_UPDATE_ARGUMENTS}
+_INVALID_ARGUMENTS = {
+    "signal": Reason.INVALID_SIGNAL_ARGUMENTS,
+    "query": Reason.INVALID_QUERY_ARGUMENTS,
+    "update": Reason.INVALID_UPDATE_ARGUMENTS,
+}
 
 
 def check_contract(found: MessageContracts, run: Run, request: IdempotentRequest) -> None:
@@ -140,7 +144,12 @@ def check_contract(found: MessageContracts, run: Run, request: IdempotentRequest
             outcome=f"rejected_unknown_{request.kind}",
             **rejected(_UNKNOWN[request.kind]),
         )
-    problem = _problem(found, request) if names is not None else None
+    check_arguments(found, run, request)
+
+
+def check_arguments(found: MessageContracts, run: Run, request: IdempotentRequest) -> None:
+    """Reject a message whose arguments do not match the declaration of the workers, if all of them declare it."""
+    problem = None if found.names(request.kind) is None else _problem(found, request)
     if problem is not None:
         raise InvalidInput(
             _INVALID_ARGUMENTS[request.kind],

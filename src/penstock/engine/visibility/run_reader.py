@@ -22,6 +22,7 @@ from penstock.core.model import (
     Task,
     TaskKind,
     TaskState,
+    Update,
     task_id,
 )
 from penstock.engine.context import EngineContext
@@ -34,6 +35,7 @@ from penstock.ports.tables.runs import RunFilter
 from penstock.ports.tables.visibility import PageStart
 from penstock.ports.wakeups import end_topic, run_topic
 
+UPDATES_SHOWN = 50
 OPEN_ACTIVITIES_SHOWN = 25
 OPEN_ACTIVITIES_READ_MAX = 500
 
@@ -47,6 +49,8 @@ class RunDescription(Struct, frozen=True):
     live: Task | None = None
     activities: Sequence[Activity] = ()
     """The first of its open activities."""
+    updates: Sequence[Update] = ()
+    """Its latest updates, the newest first."""
 
     @property
     def status(self) -> str:
@@ -76,6 +80,7 @@ async def describe(
             run.run_id == instance.run_id,
             newest if deciding else None,
             await _open_activities(tx, run) if host is RunHost.WORKFLOW else (),
+            await tx.updates.latest(run.run_id, UPDATES_SHOWN) if run.last_request else (),
         )
 
     return await ctx.store.read(operation)
@@ -94,6 +99,7 @@ class RunsPage(Struct, frozen=True):
     runs: Sequence[Run]
     run_count: int
     """How many runs the id has had, including deleted ones."""
+    current_run_id: RunId
 
 
 async def runs_of(
@@ -106,7 +112,7 @@ async def runs_of(
         if instance is None:
             raise no_instance(workflow_id)
         runs = await tx.runs.of_instance(namespace, workflow_id, after, limit)
-        return RunsPage(runs, instance.run_count)
+        return RunsPage(runs, instance.run_count, instance.run_id)
 
     return await ctx.store.read(operation, long=True)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from penstock.core.visibility.binder import bind
-from penstock.core.visibility.fields import BUCKET_WORDS
+from penstock.core.visibility.fields import LISTED_STATUSES
 from penstock.core.visibility.filters import All, Column, ColumnTest, Filter, Relation, Some
 from penstock.core.visibility.parser import has_operator, parse
 from penstock.core.visibility.query_errors import QueryProblem
@@ -33,7 +33,8 @@ class RunCriteria(Struct, frozen=True):
     text: str | None = None
     """Part of the workflow id or business key."""
     workflow_type: str | None = None
-    bucket: str | None = None
+    status: str | None = None
+    """One of `LISTED_STATUSES`."""
     only: Filter | None = None
 
     def filter(self, types: Mapping[str, str], now_ms: int) -> Filter:
@@ -50,8 +51,8 @@ class RunCriteria(Struct, frozen=True):
             yield Some(tuple(ColumnTest(each, Relation.CONTAINS, (self.text,)) for each in columns))
         if self.workflow_type is not None:
             yield ColumnTest(Column.WORKFLOW_TYPE, Relation.IS, (self.workflow_type,))
-        if self.bucket is not None:
-            yield BUCKET_WORDS[self.bucket]
+        if self.status is not None:
+            yield LISTED_STATUSES[self.status]
         if self.only is not None:
             yield self.only
 

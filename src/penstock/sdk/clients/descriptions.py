@@ -53,7 +53,10 @@ class WorkflowExecution:
     business_key: str | None
     memo: Mapping[str, Any]
     search_attributes: Mapping[str, Any]
-    priority_key: int
+    priority: int
+    """Level 0 to 9; lower levels are dispatched first."""
+    priority_key: int | None
+    """1 to 5, for the levels 1, 3, 5, 7 and 9; None for a level between two keys."""
     fairness_key: str | None
     fairness_weight: float
     raw: Mapping[str, Any] = field(repr=False, compare=False)
@@ -159,7 +162,10 @@ class ActivityExecutionDescription:
     summary: str | None
     """Text for people, given with the start."""
     business_key: str | None
-    priority_key: int
+    priority: int
+    """Level 0 to 9; lower levels are dispatched first."""
+    priority_key: int | None
+    """1 to 5, for the levels 1, 3, 5, 7 and 9; None for a level between two keys."""
     fairness_key: str | None
     fairness_weight: float
     worker_deaths: int
@@ -186,7 +192,8 @@ class ActivityExecutionDescription:
             heartbeat_details=heartbeat_details(body.get("last_heartbeat"), converter),
             summary=body.get("summary"),
             business_key=body.get("business_key"),
-            priority_key=body["priority"],
+            priority=body["priority"],
+            priority_key=body["priority_key"],
             fairness_key=body.get("fairness_key"),
             fairness_weight=body["fairness_weight"],
             worker_deaths=body.get("worker_deaths", 0),
@@ -249,7 +256,8 @@ def execution_fields(body: Json) -> dict[str, Any]:
         "business_key": body.get("business_key"),
         "memo": body.get("memo") or {},
         "search_attributes": body.get("search_attributes") or {},
-        "priority_key": body["priority"],
+        "priority": body["priority"],
+        "priority_key": body["priority_key"],
         "fairness_key": body.get("fairness_key"),
         "fairness_weight": body["fairness_weight"],
         "raw": body,

@@ -305,6 +305,7 @@ class SyncClient(_Facade[Client]):
     execute_update_with_start_workflow = _waits(Client.execute_update_with_start_workflow)
     list_workflows = _iterates(Client.list_workflows)
     count_workflows = _waits(Client.count_workflows)
+    register_search_attribute = _waits(Client.register_search_attribute)
     preview_batch = _waits(Client.preview_batch)
     cancel_workflows = _waits(Client.cancel_workflows)
     terminate_workflows = _waits(Client.terminate_workflows)

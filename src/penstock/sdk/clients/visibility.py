@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+from penstock.errors import Reason
 from penstock.sdk.call_targets import UNSET, signal_target
 from penstock.sdk.clients import batch_operations
 from penstock.sdk.clients.base_client import BaseClient
 from penstock.sdk.clients.batch_operations import BatchPreview, BatchResult
 from penstock.sdk.clients.descriptions import WorkflowExecution, WorkflowExecutionCount
 from penstock.sdk.connection.transport import route
+from penstock.sdk.failures import ServerRefused
 
 PAGE = 200
 
@@ -47,6 +49,26 @@ class WorkflowVisibility(BaseClient):
             query={"query": query, "group_by": "status" if by_status else None},
         )
         return WorkflowExecutionCount(response["count"], response["complete"], response.get("groups") or {})
+
+    async def register_search_attribute(self, name: str, attribute_type: str) -> None:
+        """Register a search attribute of the namespace, unless it is registered with this type already.
+
+        Args:
+            name: name of the attribute.
+            attribute_type: `keyword`, `text`, `int`, `double`, `bool`, `datetime` or `keyword_list`.
+
+        Raises:
+            ServerRefused: the name is reserved (`name_reserved`), or registered with another type
+                (`attribute_already_exists`).
+        """
+        try:
+            await self.transport.control(
+                "POST", route("search-attributes"), {"name": name, "type": attribute_type}, idempotent=True
+            )
+        except ServerRefused as refusal:
+            exists = refusal.reason == Reason.ATTRIBUTE_ALREADY_EXISTS
+            if not exists or refusal.details.get("type") != attribute_type:
+                raise
 
     async def preview_batch(self, query: str) -> BatchPreview:
         """Return the open runs that a batch operation with this query would act on. Nothing is changed.

@@ -38,7 +38,11 @@ _REASONS: Final[Mapping[type[ServerRefused], tuple[Reason, ...]]] = {
     ActivityNotFoundError: (Reason.ACTIVITY_NOT_FOUND,),
     NamespaceNotFoundError: (Reason.NAMESPACE_NOT_FOUND,),
     SignalRefused: (Reason.UNKNOWN_SIGNAL, Reason.INVALID_SIGNAL_ARGUMENTS),
-    QueryRejected: (Reason.REJECTED_UNKNOWN_QUERY, Reason.QUERY_REJECTED),
+    QueryRejected: (
+        Reason.REJECTED_UNKNOWN_QUERY,
+        Reason.INVALID_QUERY_ARGUMENTS,
+        Reason.QUERY_REJECTED,
+    ),
     QueryFailed: (
         Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE,
         Reason.QUERY_WORKER_UNAVAILABLE,

@@ -48,6 +48,7 @@ CONTRACT_OPERATIONS: Final = frozenset(
         "terminate_run",
         "repair_workflow",
         "repair_run",
+        "redrive_run",
         "archive_workflow",
         "archive_run",
         # streams
@@ -78,6 +79,8 @@ CONTRACT_OPERATIONS: Final = frozenset(
         # system
         "read_system_metrics",
         "read_operator_metrics",
+        "read_system_health",
+        "read_operator_dashboard",
         "read_repair_candidates",
         "repair_pass",
         "read_activity_timeouts",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.core.permissions import RouteFamily as Family
-from penstock.server.endpoints.operations import history_export, system
+from penstock.server.endpoints.operations import dashboard, history_export, system
 from penstock.server.endpoints.visibility import debug
 from penstock.server.endpoints.workflows import repair
 from penstock.server.operation import Operation, with_run
@@ -64,6 +64,21 @@ SYSTEM_OPERATIONS: Final = (
     *with_run(
         Operation(
             "POST",
+            f"{_WORKFLOW}/redrive",
+            "redrive_workflow",
+            "Continue the current run, which failed, by a new one that reuses the results of its completed steps.",
+            Family.WORK,
+            repair.redrive,
+            wire.RepairRun,
+            control="redrive",
+            refusals=(404, 409),
+        ),
+        "redrive_run",
+        "Continue a failed run, which must be the current one, by a new one.",
+    ),
+    *with_run(
+        Operation(
+            "POST",
             f"{_WORKFLOW}/archive",
             "archive_workflow",
             "Archive the current run, if it is closed; its history is written to the archive if one is configured.",
@@ -91,6 +106,22 @@ SYSTEM_OPERATIONS: Final = (
         "Read the metrics of a namespace: runs, tasks, activities, workers.",
         Family.SYSTEM,
         system.operator_metrics,
+    ),
+    Operation(
+        "GET",
+        f"{_SYSTEM}/health",
+        "read_system_health",
+        "Read the health of a namespace: workers, leases, runs, activities and workflow tasks.",
+        Family.SYSTEM,
+        dashboard.health,
+    ),
+    Operation(
+        "GET",
+        f"{_SYSTEM}/operator-dashboard",
+        "read_operator_dashboard",
+        "Read metrics and health of a namespace in one answer, with what needs attention.",
+        Family.SYSTEM,
+        dashboard.operator_dashboard,
     ),
     Operation(
         "GET",

@@ -252,6 +252,15 @@ OPERATIONS: Final = (
         "update_run",
         "Send an update to a run, and optionally wait for its result.",
     ),
+    Operation(
+        "GET",
+        f"{_WORKFLOW}/updates/{{update_id}}",
+        "describe_update",
+        "Describe an update: its status, and its result or failure once it is closed.",
+        Family.WORK,
+        signals_and_updates.describe_update,
+        refusals=(404,),
+    ),
     *with_run(
         Operation(
             "GET",
@@ -406,9 +415,10 @@ OPERATIONS: Final = (
         "DELETE",
         "/api/namespaces/{name}",
         "delete_namespace",
-        "Delete an empty namespace.",
+        "Delete an empty namespace, or one with closed runs only if asked to.",
         Family.NAMESPACE_CHANGES,
         namespaces.delete,
+        query=wire.DeleteNamespace,
         refusals=(404, 409),
     ),
     Operation(

@@ -82,6 +82,9 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
         "Signals and updates": {
             Reason.UNKNOWN_SIGNAL: "The registered workers declare no such signal for the workflow type.",
             Reason.INVALID_SIGNAL_ARGUMENTS: "The arguments do not match the signature of the handler.",
+            Reason.UPDATE_NOT_FOUND: "The workflow has no update with this id.",
+            Reason.RUN_NOT_REDRIVABLE: "The run has not failed, or is no longer the current one of its workflow id.",
+            Reason.INVALID_QUERY_ARGUMENTS: "The arguments do not match the signature of the handler.",
             Reason.UNKNOWN_UPDATE: "The registered workers declare no such update for the workflow type.",
             Reason.INVALID_UPDATE_ARGUMENTS: "The arguments do not match the signature of the handler.",
             Reason.UPDATE_FAILED: "The update handler failed; `failure_message` has the error.",

@@ -12,7 +12,7 @@ from penstock.core.history.events import CODEC
 from penstock.core.history.payloads import FAIRNESS_WEIGHT, NOTHING_ELSE, extra, retry_snapshot
 from penstock.core.model import Activity, RecordedEvent, Run, Task
 from penstock.core.timestamps import iso
-from penstock.wire.responses import Body, page_token
+from penstock.wire.responses import Body, page_token, priority, standing
 
 _UNKNOWN_RESUME: dict[str, Any] = dict.fromkeys(
     (
@@ -50,9 +50,7 @@ def workflow_task(task: Task, run: Run, events: Sequence[RecordedEvent], known: 
         "connection": None,
         "compatibility": run.compatibility,
         "cancel_requested": False,
-        "priority": run.level,
-        "fairness_key": run.key or None,
-        "fairness_weight": run.weight_milli / 1000,
+        **standing(run),
         "workflow_update_id": task.update_id,
     } | _UNKNOWN_RESUME
     return body | {"history_from_sequence": known + 1} if known else body
@@ -61,6 +59,7 @@ def workflow_task(task: Task, run: Run, events: Sequence[RecordedEvent], known: 
 def worker_event(event: RecordedEvent) -> Body:
     return {
         "id": event.id,
+        "event_id": event.sequence,
         "sequence": event.sequence,
         "event_type": event.type,
         "payload": msgspec.Raw(event.payload.encode()),
@@ -102,7 +101,7 @@ def activity_task(task: Task, run: Run, activity: Activity) -> Body:
         "lease_expires_at": iso(task.lease_expires_at_ms),
         "idempotency_key": activity.activity_id,
         "deadlines": deadlines,
-        "priority": task.level,
+        **priority(task.level),
         "fairness_key": task.key or None,
         "fairness_weight": weight,
         "cost_estimate": task.cost,

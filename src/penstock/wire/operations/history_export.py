@@ -11,6 +11,7 @@ from penstock.core.history.events import CODEC
 from penstock.core.history.integrity import Seal, canonical
 from penstock.core.model import Blob, RecordedEvent, Run
 from penstock.core.timestamps import iso, iso_or_none
+from penstock.wire.responses import priority
 
 Body = dict[str, Any]
 
@@ -80,6 +81,7 @@ def _members(bundle: Bundle) -> Body:
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
         "exported_at": iso(bundle.exported_at_ms),
+        "metadata": {"exported_at": iso(bundle.exported_at_ms), "format_version": SCHEMA_VERSION},
         "dedupe_key": f"{run.run_id}:{run.last_sequence}:{run.status.value}",
         "history_complete": not run.is_open,
         "workflow": _workflow(bundle),
@@ -146,7 +148,7 @@ def _workflow(bundle: Bundle) -> Body:
         "compatibility": run.compatibility,
         "connection": None,
         "queue": run.task_queue,
-        "priority": run.level,
+        **priority(run.level),
         "fairness_key": run.key or None,
         "execution_timeout_seconds": run.execution_timeout_s,
         "run_timeout_seconds": run.run_timeout_s,

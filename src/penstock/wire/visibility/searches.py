@@ -11,7 +11,8 @@ from penstock.wire.fields import NO_NUL, Name, RequestId, Text1000
 from penstock.wire.requests import Anything, RequestModel
 
 QueryText = Annotated[str, Meta(min_length=1, max_length=QUERY_MAX, pattern=NO_NUL)]
-Bucket = Literal["running", "completed", "failed"]
+ListedStatus = Literal["running", "completed", "failed", "cancelled", "terminated"]
+"""`failed` includes the cancelled and terminated runs."""
 AttributeName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"\A[A-Za-z][A-Za-z0-9_]*\Z")]
 PageToken = Annotated[str, Meta(max_length=1000)]
 BATCH_RUNS_MAX = 500
@@ -21,7 +22,7 @@ class FindWorkflows(RequestModel):
     """Filters of runs, combined by AND."""
 
     workflow_type: Name | None = None
-    status: Bucket | None = None
+    status: ListedStatus | None = None
     query: QueryText | None = None
 
 

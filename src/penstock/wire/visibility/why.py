@@ -16,6 +16,7 @@ from penstock.core.why.values import (
     StartEstimate,
     WaitExplanation,
 )
+from penstock.wire.responses import priority
 
 Body = dict[str, Any]
 
@@ -57,7 +58,7 @@ def _task(task: Task) -> Body:
         "type": task.type,
         "state": task.state.value,
         "attempt": task.attempt,
-        "priority": task.level,
+        **priority(task.level),
         "fairness_key": task.key or None,
         "build_id": task.compatibility,
         "available_at": iso(task.available_at_ms),
@@ -112,10 +113,10 @@ def _holder(each: LeaseHolder, now_ms: int) -> Body:
 
 def position(place: Position) -> Body:
     return {
-        "priority": place.level,
+        **priority(place.level),
         "fairness_key": place.key or None,
         "ahead": place.ahead,
-        "ahead_by_priority": [{"priority": level, "tasks": count} for level, count in place.ahead_by_level],
+        "ahead_by_priority": [priority(level) | {"tasks": count} for level, count in place.ahead_by_level],
         "ahead_of_other_keys": place.ahead_of_others,
         "ahead_by_key": [{"fairness_key": key or None, "tasks": count} for key, count in place.ahead_by_key],
         "ahead_of_own_key": place.ahead_of_own,

@@ -37,12 +37,14 @@ from penstock.core.history.commands import (
 from penstock.core.id_policies import IdReusePolicy
 from penstock.core.model import ActivityTimeouts, Blob, ClosePolicy, PriorityOverride
 from penstock.core.model import RetrySchedule as CoreRetryPolicy
+from penstock.core.priority_levels import level_of
 from penstock.core.scheduling.cohorts import BUILD_ID
 from penstock.core.scheduling.worker_deaths import ON_LOST_LEASE
 from penstock.core.timestamps import instant
 from penstock.errors import PenstockError, ValidationFailed
 from penstock.wire import payloads
 from penstock.wire.command_shapes import (
+    MISPLACED_FIELDS,
     CancelExternalCommand,
     CancellationPolicy,
     CancelSelectionCommand,
@@ -66,6 +68,7 @@ from penstock.wire.command_shapes import (
     UpsertSearchAttributesCommand,
     VersionMarkerCommand,
     WithSummary,
+    WithTarget,
 )
 from penstock.wire.fields import FAIRNESS_KEY_BYTES_MAX
 from penstock.wire.messaging import streams
@@ -155,6 +158,9 @@ def _command(body: dict[str, Any]) -> Command:
     if make is None:
         known = ", ".join(SUPPORTED)
         raise ValidationFailed({"type": [f"must be one of {known}; got {str(kind)[:60]!r}"]})
+    misplaced = [name for name in MISPLACED_FIELDS[str(kind)].intersection(body) if body[name] is not None]
+    if misplaced:
+        raise ValidationFailed({name: [f"is not a field of {kind}"] for name in sorted(misplaced)})
     return make(body)
 
 
@@ -196,9 +202,9 @@ def _complete(body: dict[str, Any]) -> CompleteWorkflow:
 def _continue(body: dict[str, Any]) -> ContinueAsNew:
     request = parse(body, ContinueAsNewCommand)
     return ContinueAsNew(
-        _arguments(request.arguments),
+        _target_arguments(request),
         request.workflow_type,
-        request.queue,
+        _target_queue(request),
         priority_override(request),
         request.run_timeout_seconds,
         None if request.retry_policy is None else retry_policy(request.retry_policy),
@@ -241,8 +247,8 @@ def _child(body: dict[str, Any]) -> StartChild:
     problem = None if workflow_id is None else identifiers.WORKFLOW_ID.problem(workflow_id)
     return StartChild(
         workflow_type=request.workflow_type,
-        task_queue=request.queue,
-        arguments=_arguments(request.arguments),
+        task_queue=_target_queue(request),
+        arguments=_target_arguments(request),
         workflow_id=workflow_id if problem is None else None,
         reuse=IdReusePolicy(request.id_reuse_policy or IdReusePolicy.REJECT_DUPLICATE),
         problem=None if problem is None else f"workflow_id: {problem}",
@@ -368,6 +374,15 @@ def _arguments(value: object) -> Blob:
     return Blob(payloads.parse(value, "arguments").blob)
 
 
+def _target_queue(request: WithTarget) -> str | None:
+    return _agreed_value("task_queue", request.queue, request.task_queue)
+
+
+def _target_arguments(request: WithTarget) -> Blob:
+    arguments = _agreed_value("input", request.arguments, request.input)
+    return Blob(payloads.parse(arguments, "arguments" if request.input is None else "input").blob)
+
+
 def _activity(body: dict[str, Any]) -> ScheduleActivity:
     return _schedule(parse(body, ScheduleActivityCommand), body)
 
@@ -387,8 +402,8 @@ def _schedule(request: ScheduleActivityCommand, body: dict[str, Any]) -> Schedul
     timeouts = activity_timeouts(*clocks) if resolved is None else layered_timeouts(*clocks)
     return ScheduleActivity(
         activity_type=request.activity_type,
-        task_queue=request.queue,
-        arguments=Blob(payloads.parse(request.arguments, "arguments").blob),
+        task_queue=_target_queue(request),
+        arguments=_target_arguments(request),
         retry=retry_policy(request.retry_policy),
         timeouts=timeouts,
         extra=_extra(body) | _activity_extra(request),
@@ -421,12 +436,16 @@ def priority_override(request: WithPriority) -> PriorityOverride:
     """Level, key and weight of a request. Keys are bounded in bytes, which is how they are stored."""
     nested = request.priority if isinstance(request.priority, NestedPriority) else _NO_PRIORITY
     flat = None if isinstance(request.priority, NestedPriority) else request.priority
-    level = _agreed_value("priority_key", flat, request.priority_key, nested.priority_key)
+    level = _agreed_value("priority_key", flat, _level(request.priority_key), _level(nested.priority_key))
     key = _agreed_value("fairness_key", request.fairness_key, nested.fairness_key)
     weight = _agreed_value("fairness_weight", request.fairness_weight, nested.fairness_weight)
     if key is not None and len(key.encode()) > FAIRNESS_KEY_BYTES_MAX:
         raise ValidationFailed({"fairness_key": [f"must be at most {FAIRNESS_KEY_BYTES_MAX} bytes"]})
     return PriorityOverride(level, key, None if weight is None else to_milli(weight))
+
+
+def _level(priority_key: int | None) -> int | None:
+    return None if priority_key is None else level_of(priority_key)
 
 
 def _agreed_value(field: str, *values: T | None) -> T | None:

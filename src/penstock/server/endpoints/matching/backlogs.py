@@ -12,6 +12,7 @@ from penstock.server.operation import Body
 from penstock.wire.limits import queue_settings
 from penstock.wire.limits.queue_rates import queue_rate
 from penstock.wire.numbers import MILLI
+from penstock.wire.responses import priority
 
 
 def backlog(view: QueueView, kind: TaskKind, stale_after_ms: int) -> Body:
@@ -20,7 +21,7 @@ def backlog(view: QueueView, kind: TaskKind, stale_after_ms: int) -> Body:
     return {
         "backlog_by_priority": [
             {
-                "priority": each.level,
+                **priority(each.level),
                 "backlog_count": each.count,
                 "oldest_wait_seconds": _waited_s(each.oldest_ms, view.now_ms),
                 "key_count": each.keys,
@@ -39,7 +40,7 @@ def _key(key: KeyView, line: QueueKindView, now_ms: int) -> Body:
     got = share_got(key.part, level, now_ms)
     return {
         "fairness_key": lane.key,
-        "priority": lane.level,
+        **priority(lane.level),
         "backlog_count": lane.count,
         "weight": lane.effective_milli / MILLI,
         "weight_source": _weight_source(lane),

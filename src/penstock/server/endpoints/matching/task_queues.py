@@ -40,7 +40,6 @@ def description_body(call: OperationCall, view: QueueView) -> dict[str, Any]:
     for kind in TaskKind:
         summary["stats"][f"{kind.value}_tasks"] |= backlog(view, kind, stale_after_ms)
     return summary | {
-        "namespace": call.namespace,
         "pollers": [responses.poller(each, view.now_ms, stale_after_ms) for each in fresh_first],
         "current_leases": [responses.lease(task, runs.get(task.run_id), view.now_ms) for task in view.leases],
     }
@@ -49,6 +48,7 @@ def description_body(call: OperationCall, view: QueueView) -> dict[str, Any]:
 def _summary(call: OperationCall, view: QueueView) -> dict[str, Any]:
     return {
         "name": view.name,
+        "namespace": call.namespace,
         "stats": _stats(call, view),
         "repair": _repair(view),
         "admission": admission_body(call, view),

@@ -66,7 +66,14 @@ async def register(call: OperationCall) -> Response:
             activities_burst_ms=burst_ms,
         ),
     )
-    return Response({"worker_id": worker.worker_id, "registered": True} | _heartbeat_hints(call), 201)
+    body = {
+        "worker_id": worker.worker_id,
+        "task_queue": worker.task_queue,
+        "runtime": worker.runtime,
+        "status": worker.status.value,
+        "registered": True,
+    }
+    return Response(body | _heartbeat_hints(call), 201)
 
 
 async def heartbeat(call: OperationCall) -> Response:

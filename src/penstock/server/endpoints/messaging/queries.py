@@ -73,6 +73,7 @@ async def poll(call: OperationCall) -> Response:
 def _task(leased: LeasedQuery, lease_ends_after_ms: int) -> dict[str, Any]:
     query, run = leased.query, leased.run
     assert query.lease_expires_at_ms is not None
+    arguments = envelope(query.arguments)
     return {
         "query_task_id": query.query_id,
         "query_task_attempt": query.attempt,
@@ -82,7 +83,8 @@ def _task(leased: LeasedQuery, lease_ends_after_ms: int) -> dict[str, Any]:
         "query_name": query.name,
         "payload_codec": CODEC,
         "workflow_arguments": envelope(run.input),
-        "query_arguments": envelope(query.arguments),
+        "query_arguments": arguments,
+        "input": arguments,
         "history_events": [worker_event(event) for event in leased.events],
         "run_status": run.status.value,
         "last_history_sequence": run.last_sequence,

@@ -101,6 +101,15 @@ async def update(call: OperationCall) -> Response:
     return Response(body, _STATUSES[result.update.status])
 
 
+async def describe_update(call: OperationCall) -> Response:
+    update_id = text_path(call, "update_id")
+    found = await updates.find_update(
+        call.ctx, call.namespace, text_path(call, "workflow_id", 128), update_id
+    )
+    body = _update_body(call, found, "accepted", UPDATE_WAIT_DEFAULT_S)
+    return Response(body | {"request_id": found.update.request_id})
+
+
 _STATUSES = {UpdateStatus.ACCEPTED: 202, UpdateStatus.COMPLETED: 200, UpdateStatus.FAILED: 422}
 _OUTCOMES = {UpdateStatus.COMPLETED: "update_completed", UpdateStatus.FAILED: "update_failed"}
 
@@ -136,7 +145,7 @@ def _update_body(call: OperationCall, result: UpdateResult, wait_for: str, wait_
         "retained": result.retained,
         "reason": Reason.UPDATE_FAILED.value if failed else None,
         "rejection_reason": None,
-        "validation_errors": [],
+        "validation_errors": {},
     }
     if failed:
         body |= {

@@ -8,6 +8,7 @@ from penstock import __version__
 from penstock.core.history.structural_limits import WARN_FROM_PERCENT
 from penstock.core.id_policies import IdConflictPolicy, IdReusePolicy
 from penstock.core.timestamps import iso
+from penstock.core.visibility.fields import LISTED_STATUSES
 from penstock.engine.operations import namespaces
 from penstock.engine.workers import worker_registry
 from penstock.errors import PenstockError, Reason
@@ -211,13 +212,8 @@ _CONTROL_PLANE: dict[str, Any] = {
             "list": {
                 "fields": {
                     "status": {
-                        "canonical_values": ["running", "completed", "failed"],
-                        "rejected_aliases": {
-                            "cancelled": "failed",
-                            "terminated": "failed",
-                            "pending": "running",
-                            "waiting": "running",
-                        },
+                        "canonical_values": list(LISTED_STATUSES),
+                        "rejected_aliases": {"pending": "running", "waiting": "running"},
                     }
                 }
             },

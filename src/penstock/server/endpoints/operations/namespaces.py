@@ -6,10 +6,12 @@ import json
 
 import msgspec
 
+from penstock.core.identifiers import reserved_namespace
 from penstock.engine.operations import namespaces
 from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire import responses
-from penstock.wire.requests import CreateNamespace, SetExternalStorage, UpdateNamespace
+from penstock.wire.request_parser import field_error
+from penstock.wire.requests import CreateNamespace, DeleteNamespace, SetExternalStorage, UpdateNamespace
 
 
 async def list_all(call: OperationCall) -> Response:
@@ -23,9 +25,13 @@ async def describe(call: OperationCall) -> Response:
 
 async def create(call: OperationCall) -> Response:
     request: CreateNamespace = call.body
+    name = request.name.lower()
+    problem = reserved_namespace(name)
+    if problem is not None:
+        raise field_error("name", problem)
     created = await namespaces.create(
         call.ctx,
-        request.name.lower(),
+        name,
         request.description,
         request.retention_days,
         fair=request.fairness != "off",
@@ -55,8 +61,16 @@ async def set_external_storage(call: OperationCall) -> Response:
 
 
 async def delete(call: OperationCall) -> Response:
-    deleted = await namespaces.delete(call.ctx, _name(call))
-    return Response(responses.namespace(deleted) | {"deleted": {"namespaces": 1}})
+    request: DeleteNamespace = call.query
+    gone = await namespaces.delete(call.ctx, _name(call), with_closed_runs=request.with_closed_runs)
+    counts = {
+        "namespaces": 1,
+        "workflow_runs": gone.runs,
+        "workflow_schedules": 0,
+        "search_attribute_definitions": gone.search_attributes,
+        "workflow_worker_registrations": gone.workers,
+    }
+    return Response(responses.namespace(gone.namespace) | {"deleted": counts})
 
 
 def _name(call: OperationCall) -> str:

@@ -7,7 +7,7 @@ from penstock.core.operations.run_counts import PurgedRows
 from penstock.core.timestamps import iso
 from penstock.engine.activities import timeouts
 from penstock.engine.operations import namespace_stats, retention
-from penstock.engine.operations.namespace_stats import COUNTED_MAX
+from penstock.engine.operations.namespace_stats import COUNTED_MAX, NamespaceCounts
 from penstock.engine.workflows import run_repair
 from penstock.engine.workflows.run_repair import RepairFailure
 from penstock.errors import PenstockError
@@ -49,8 +49,11 @@ async def metrics(call: OperationCall) -> Response:
 
 
 async def operator_metrics(call: OperationCall) -> Response:
+    return Response(operator_metrics_body(call, await namespace_stats.stats(call.ctx, call.namespace)))
+
+
+def operator_metrics_body(call: OperationCall, found: NamespaceCounts) -> Body:
     ctx = call.ctx
-    found = await namespace_stats.stats(ctx, call.namespace)
     workflow, activity = found.workflow_tasks, found.activity_tasks
     ready, delayed = workflow.ready + activity.ready, workflow.delayed + activity.delayed
     leased, expired = workflow.leased + activity.leased, workflow.expired + activity.expired
@@ -59,64 +62,63 @@ async def operator_metrics(call: OperationCall) -> Response:
     stale_after_ms = ctx.settings.polls.worker_stale_after_ms
     active = responses.active_workers([*found.workers], found.now_ms, stale_after_ms)
     limits = ctx.settings.limits
-    return Response(
-        {
-            "namespace": call.namespace,
-            "operator_metrics": {
-                "generated_at": iso(found.now_ms),
-                "runs": system.runs(found.open_runs, found.closed_runs, COUNTED_MAX, found.stranded_runs),
-                "tasks": {
-                    "open": ready + delayed + leased,
-                    "ready": ready,
-                    "ready_due": ready,
-                    "delayed": delayed,
-                    "leased": leased,
-                    "lease_expired": expired,
-                    "unhealthy": expired,
-                },
-                "activities": {
-                    "open": activity.ready + activity.delayed + activity.leased,
-                    "pending": activity.ready + activity.delayed,
-                    "running": activity.running,
-                    "claimed": activity.claimed,
-                    "retrying": activity.delayed,
-                    "timeout_overdue": found.overdue_activities,
-                },
-                "backlog": {
-                    "runnable_tasks": ready,
-                    "delayed_tasks": delayed,
-                    "leased_tasks": leased,
-                    "tasks_added_last_minute": added,
-                    "tasks_dispatched_last_minute": given,
-                    "retrying_activities": activity.delayed,
-                    "unhealthy_tasks": expired,
-                    "repair_needed_runs": found.stranded_runs,
-                },
-                "repair": {
-                    "existing_task_candidates": expired,
-                    "missing_task_candidates": found.stranded_runs,
-                },
-                "history": {
-                    "events": found.open_runs.events,
-                    "max_event_count": found.open_runs.events_most,
-                    "event_limit": limits.history_events_max,
-                },
-                "workers": {
-                    "active_workers": len(active),
-                    "registered_workers": len(found.workers),
-                    "active_worker_scopes": len({each.task_queue for each in active}),
-                },
-                "backend": {"store": ctx.settings.store.kind.value},
-                "retention": _maintenance_body(call),
-                "structural_limits": {
-                    "pending_activity_count": limits.pending_activities_max,
-                    "pending_timer_count": limits.pending_timers_max,
-                    "history_event_count": limits.history_events_max,
-                },
-                "repair_policy": _POLICY,
+    return {
+        "namespace": call.namespace,
+        "operator_metrics": {
+            "generated_at": iso(found.now_ms),
+            "runs": system.runs(found.open_runs, found.closed_runs, COUNTED_MAX, found.stranded_runs),
+            "tasks": {
+                "open": ready + delayed + leased,
+                "ready": ready,
+                "ready_due": ready,
+                "delayed": delayed,
+                "leased": leased,
+                "lease_expired": expired,
+                "unhealthy": expired,
             },
-        }
-    )
+            "activities": {
+                "open": activity.ready + activity.delayed + activity.leased,
+                "pending": activity.ready + activity.delayed,
+                "running": activity.running,
+                "claimed": activity.claimed,
+                "retrying": activity.delayed,
+                "timeout_overdue": found.overdue_activities,
+            },
+            "backlog": {
+                "runnable_tasks": ready,
+                "delayed_tasks": delayed,
+                "leased_tasks": leased,
+                "tasks_added_last_minute": added,
+                "tasks_dispatched_last_minute": given,
+                "retrying_activities": activity.delayed,
+                "unhealthy_tasks": expired,
+                "repair_needed_runs": found.stranded_runs,
+            },
+            "repair": {
+                "existing_task_candidates": expired,
+                "missing_task_candidates": found.stranded_runs,
+            },
+            "history": {
+                "events": found.open_runs.events,
+                "max_event_count": found.open_runs.events_most,
+                "event_limit": limits.history_events_max,
+            },
+            "workers": {
+                "active_workers": len(active),
+                "registered_workers": len(found.workers),
+                "registrations": len(found.workers),
+                "active_worker_scopes": len({each.task_queue for each in active}),
+            },
+            "backend": {"store": ctx.settings.store.kind.value},
+            "retention": _maintenance_body(call),
+            "structural_limits": {
+                "pending_activity_count": limits.pending_activities_max,
+                "pending_timer_count": limits.pending_timers_max,
+                "history_event_count": limits.history_events_max,
+            },
+            "repair_policy": _POLICY,
+        },
+    }
 
 
 async def repair(call: OperationCall) -> Response:

@@ -55,9 +55,7 @@ def start_response(started: StartResult) -> Response:
         "business_key": run.business_key,
         "payload_codec": CODEC,
         "outcome": started.outcome.value,
-        "priority": run.level,
-        "fairness_key": run.key or None,
-        "fairness_weight": run.weight_milli / 1000,
+        **responses.standing(run),
     }
     if started.deduplicated:
         return Response(body | {"deduplicated": True}, 200)
@@ -87,7 +85,10 @@ async def describe(call: OperationCall) -> Response:
 
 def _detail(call: OperationCall, view: RunDescription) -> dict[str, Any]:
     detail = responses.run_detail(view.run, view.status, view.run_count, view.is_current, call.ctx.bounds)
-    return detail | {"pending_activities": [open_activity(each) for each in view.activities]}
+    return detail | {
+        "pending_activities": [open_activity(each) for each in view.activities],
+        "updates": [responses.update(each) for each in view.updates],
+    }
 
 
 async def runs(call: OperationCall) -> Response:
@@ -99,7 +100,10 @@ async def runs(call: OperationCall) -> Response:
         {
             "workflow_id": workflow_id(call),
             "run_count": found.run_count,
-            "runs": [responses.run_summary(run) for run in page],
+            "runs": [
+                responses.run_summary(run) | {"is_current_run": run.run_id == found.current_run_id}
+                for run in page
+            ],
             "next_page_token": page_token_after_run(page[-1]) if len(found.runs) > len(page) else None,
         }
     )

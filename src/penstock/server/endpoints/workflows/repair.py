@@ -1,4 +1,4 @@
-"""Repair of a stuck run, and archiving of a closed one."""
+"""Repair of a stuck run, redrive of a failed one, and archiving of a closed one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from penstock.core.model import Run, RunId
 from penstock.engine.operations import archival
 from penstock.engine.runs.address import Address
 from penstock.engine.workflows import run_repair
+from penstock.engine.workflows.redrive import OUTCOME, redrive_run
 from penstock.server.operation import Body, OperationCall, Response, text_path
 from penstock.wire.operations.system import RepairRun
 
@@ -17,6 +18,18 @@ async def repair(call: OperationCall) -> Response:
     address = Address(call.namespace, workflow_id, None if named is None else RunId(named))
     done = await run_repair.repair(call.ctx, address)
     return Response(_receipt(done.run, "repair", done.outcome, named, request.request_id))
+
+
+async def redrive(call: OperationCall) -> Response:
+    request: RepairRun = call.body
+    named = _named(call)
+    workflow_id = text_path(call, "workflow_id", 128)
+    run_id = None if named is None else RunId(named)
+    done = await redrive_run(call.ctx, call.namespace, workflow_id, run_id, request.request_id)
+    receipt = _receipt(done.run, "redrive", OUTCOME, named, request.request_id)
+    return Response(
+        receipt | {"redriven_run_id": done.failed_run_id, "reused_event_count": done.reused_events}
+    )
 
 
 async def archive(call: OperationCall) -> Response:

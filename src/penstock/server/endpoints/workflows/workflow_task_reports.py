@@ -115,7 +115,6 @@ def _complete_workflow(
             _workflow_receipt(receipt, request.workflow_task_attempt)
             | {
                 "run_id": run.run_id,
-                "run_status": run.status.value,
                 "created_task_ids": list(receipt.created),
                 "warnings": warnings(run, call.ctx.bounds),
             }
@@ -195,6 +194,7 @@ def _workflow_receipt(receipt: WorkflowTaskReceipt, attempt: int) -> dict[str, A
         "task_id": receipt.task.task_id,
         "workflow_task_attempt": attempt,
         "outcome": receipt.outcome,
+        "run_status": "running" if receipt.run.is_open else receipt.run.status.value,
         "recorded": True,
         "already_accepted": receipt.repeated,
         "reason": None,

@@ -24,6 +24,9 @@ class SqlUpdates(Repository):
     async def all_of(self, run_id: RunId) -> Sequence[Update]:
         return [_update(row) for row in await self._session.fetch("all_updates", run_id)]
 
+    async def latest(self, run_id: RunId, limit: int) -> Sequence[Update]:
+        return [_update(row) for row in await self._session.fetch("latest_updates", run_id, limit)]
+
     def insert(self, update: Update) -> None:
         self._session.record("insert_update", *astuple(update))
 

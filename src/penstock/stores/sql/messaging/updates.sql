@@ -23,6 +23,12 @@ SELECT q.n, {update_row}
 SELECT q.n, {update_row}
   FROM {rows} JOIN updates t ON t.run_id = q.run_id ORDER BY t.number;
 
+-- name: latest_updates
+-- unmerged
+-- takes: run_id text, most bigint
+SELECT 1, {update_row}
+  FROM updates t WHERE t.run_id = :run_id ORDER BY t.number DESC LIMIT :most;
+
 -- name: insert_update
 -- takes: update_id text, run_id text, namespace text, workflow_id text, number bigint, name text, arguments text, request_id text, status text, outcome text, accepted_at_ms bigint, closed_at_ms bigint
 INSERT INTO updates ({columns}) SELECT {q.columns} FROM {rows};

@@ -9,6 +9,18 @@ from msgspec.structs import astuple
 from penstock.core.model import Namespace
 from penstock.stores.sql.session import Repository
 
+_CLEARED = (
+    "cohorts",
+    "query_tasks",
+    "lanes",
+    "clocks",
+    "meters",
+    "keys",
+    "policy_changes",
+    "retry_budgets",
+    "queues",
+)
+
 
 class SqlNamespaces(Repository):
     async def get(self, name: str) -> Namespace | None:
@@ -21,6 +33,15 @@ class SqlNamespaces(Repository):
     async def is_empty(self, name: str) -> bool:
         rows = await self._session.fetch("namespace_in_use", name)
         return not rows[0][1]
+
+    async def has_runs(self, name: str) -> bool:
+        rows = await self._session.fetch("namespace_has_runs", name)
+        return bool(rows[0][1])
+
+    async def clear(self, name: str) -> int:
+        for table in _CLEARED:
+            self._session.record(f"clear_namespace_{table}", name)
+        return len(await self._session.fetch("clear_namespace_workers", name))
 
     async def reserve(self, namespace: Namespace) -> bool:
         return bool(await self._session.fetch("reserve_namespace", *astuple(namespace)))

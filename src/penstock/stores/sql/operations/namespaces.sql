@@ -15,7 +15,7 @@ SELECT q.n, {namespace}
 -- takes: name text
 SELECT q.n, CASE WHEN EXISTS (SELECT 1 FROM runs r WHERE r.namespace = q.name)
                OR EXISTS (SELECT 1 FROM workers w WHERE w.namespace = q.name)
-               OR EXISTS (SELECT 1 FROM queues u WHERE u.namespace = q.name) THEN 1 ELSE 0 END
+               OR EXISTS (SELECT 1 FROM queues u WHERE u.namespace = q.name AND u.cleared = 0) THEN 1 ELSE 0 END
   FROM {rows};
 
 -- name: reserve_namespace
@@ -36,3 +36,60 @@ UPDATE namespaces
 -- name: delete_namespace
 -- takes: name text
 DELETE FROM namespaces WHERE name IN (SELECT q.name FROM {rows});
+
+-- name: namespace_has_runs
+-- takes: name text
+SELECT q.n, CASE WHEN EXISTS (SELECT 1 FROM runs r WHERE r.namespace = q.name) THEN 1 ELSE 0 END
+  FROM {rows};
+
+-- name: clear_namespace_workers
+-- unmerged
+-- takes: name text
+DELETE FROM workers WHERE namespace = :name RETURNING 1, worker_id;
+
+-- name: clear_namespace_cohorts
+-- takes: name text
+DELETE FROM cohorts WHERE namespace IN (SELECT q.name FROM {rows});
+
+-- name: clear_namespace_query_tasks
+-- takes: name text
+DELETE FROM query_tasks WHERE namespace IN (SELECT q.name FROM {rows});
+
+-- name: clear_namespace_lanes
+-- takes: name text
+DELETE FROM lanes
+ WHERE queue_id IN (SELECT u.queue_id FROM queues u WHERE u.namespace IN (SELECT q.name FROM {rows}));
+
+-- name: clear_namespace_clocks
+-- takes: name text
+DELETE FROM clocks
+ WHERE queue_id IN (SELECT u.queue_id FROM queues u WHERE u.namespace IN (SELECT q.name FROM {rows}));
+
+-- name: clear_namespace_meters
+-- takes: name text
+DELETE FROM meters
+ WHERE queue_id IN (SELECT u.queue_id FROM queues u WHERE u.namespace IN (SELECT q.name FROM {rows}));
+
+-- name: clear_namespace_keys
+-- takes: name text
+DELETE FROM keys
+ WHERE queue_id IN (SELECT u.queue_id FROM queues u WHERE u.namespace IN (SELECT q.name FROM {rows}));
+
+-- name: clear_namespace_policy_changes
+-- takes: name text
+DELETE FROM policy_changes
+ WHERE queue_id IN (SELECT u.queue_id FROM queues u WHERE u.namespace IN (SELECT q.name FROM {rows}));
+
+-- name: clear_namespace_retry_budgets
+-- takes: name text
+DELETE FROM retry_budgets
+ WHERE queue_id IN (SELECT u.queue_id FROM queues u WHERE u.namespace IN (SELECT q.name FROM {rows}));
+
+-- name: clear_namespace_queues
+-- The rows stay, because servers cache their ids.
+-- takes: name text
+UPDATE queues
+   SET cleared = 1, paused = 0, policy = NULL, worker_rate_micro = NULL, worker_rate_by = NULL,
+       worker_rate_at_ms = NULL, worker_rate_until_ms = NULL, worker_rate_burst_ms = NULL,
+       worker_rate_conflict = NULL, paid_until_ns = 0, aging_turn = 0, dispatched = NULL
+  FROM {rows} WHERE queues.namespace = q.name;

@@ -90,7 +90,8 @@ SELECT 1, {run}
    AND (:bucket IS NULL
         OR (:bucket = 'running' AND t.status IN ('pending', 'running', 'waiting'))
         OR (:bucket = 'completed' AND t.status = 'completed')
-        OR (:bucket = 'failed' AND t.status IN ('failed', 'cancelled', 'terminated')))
+        OR (:bucket = 'failed' AND t.status IN ('failed', 'cancelled', 'terminated'))
+        OR (:bucket IN ('cancelled', 'terminated') AND t.status = :bucket))
    AND (:pattern IS NULL OR instr(t.workflow_id, :pattern) > 0 OR instr(coalesce(t.business_key, ''), :pattern) > 0)
    AND (:before_ms IS NULL OR (t.started_at_ms, t.run_id) < (:before_ms, :before_id))
  ORDER BY t.started_at_ms DESC, t.run_id DESC LIMIT :most;
