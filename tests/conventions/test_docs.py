@@ -13,7 +13,8 @@ from typing import Any
 import click
 import pytest
 
-from penstock.cli.program import program
+from penstock.cli.contract.program import dw
+from penstock.cli.program import Program, program
 from penstock.cli.workers.run_command import WorkerNoun
 from penstock.server.operations.table import OPERATIONS
 from penstock.settings.catalogue import CLIENT_VARIABLES, NAMES
@@ -109,12 +110,16 @@ def words(text: str) -> list[str]:
 def test_every_command_shown_is_one_that_the_program_takes(page: Path) -> None:
     for name, *rest in filter(None, commands(page)):
         if name in ("penstock", "dw"):
-            check_command(" ".join([name, *rest]), rest)
+            check_command(" ".join([name, *rest]), rest, dw if name == "dw" else program)
 
 
-def check_command(shown: str, rest: list[str]) -> None:
-    command: click.Command = program
-    ctx = click.Context(program)
+def check_command(shown: str, rest: list[str], root: Program) -> None:
+    command: click.Command = root
+    ctx = click.Context(root)
+    if root is dw and rest and not rest[0].startswith("-"):
+        _, found, rest = dw.resolve_command(ctx, rest)
+        assert found is not None
+        command = found
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
         noun, _, verb = rest[0].partition(":")
         if isinstance(command, WorkerNoun) and rest[0] not in command.commands:

@@ -1,4 +1,4 @@
-"""The command line: `penstock` and `dw`, one program under two names."""
+"""The command line: `penstock`, and `dw`, the same commands in the spelling of the contract."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Run the program as `penstock`."""
-    _run("penstock")
+    from penstock.cli.program import run
+
+    run()
 
 
 def dw() -> NoReturn:
     """Run the program as `dw`."""
-    _run("dw")
+    from penstock.cli.contract.program import run
 
-
-def _run(name: str) -> NoReturn:
-    from penstock.cli.program import run
-
-    run(name)
+    run()

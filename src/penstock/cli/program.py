@@ -6,6 +6,7 @@ import importlib
 import io
 import os
 import sys
+from collections.abc import Mapping
 from typing import NoReturn
 
 import click
@@ -41,13 +42,15 @@ COMMANDS = {
 class Program(NounGroup):
     """Finds a command by its noun and verb, written `noun verb` or `noun:verb`."""
 
+    table: Mapping[str, str] = COMMANDS
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.table:
             return None
-        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        module, _, attribute = self.table[cmd_name].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
@@ -56,7 +59,7 @@ class Program(NounGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         words = args[0].split(":")
-        if len(words) > 1 and all(words) and words[0] in COMMANDS:
+        if len(words) > 1 and all(words) and words[0] in self.table:
             args = [*words, *args[1:]]
         elif len(words) > 1:
             raise UnknownCommand(args[0], self._colon_forms(ctx), ctx)
@@ -65,7 +68,7 @@ class Program(NounGroup):
     def _colon_forms(self, ctx: click.Context) -> list[str]:
         """Every `noun:verb`, for suggestions."""
         forms: list[str] = []
-        for name in COMMANDS:
+        for name in self.table:
             command = self.get_command(ctx, name)
             if isinstance(command, click.Group):
                 forms.extend(f"{name}:{verb}" for verb in command.list_commands(ctx))
@@ -101,11 +104,16 @@ def program(ctx: click.Context) -> None:
     ctx.ensure_object(CliSession)
 
 
-def run(name: str) -> NoReturn:
-    """Run the command line under the given program name; never returns."""
+def run() -> NoReturn:
+    """Run the command line as `penstock`; never returns."""
+    run_as(program, "penstock")
+
+
+def run_as(root: Program, name: str) -> NoReturn:
+    """Run a command line under the given program name; never returns."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     color = False if os.environ.get("NO_COLOR") else None
-    program.main(prog_name=name, color=color)
+    root.main(prog_name=name, color=color)
     raise AssertionError("click leaves the process by itself")

@@ -29,7 +29,10 @@ PREFIX = "DW_"
 FILE_SUFFIX = "_FILE"
 POLL_TIMEOUT_SECONDS_MAX = 60
 
-CLIENT_VARIABLES = {"DW_ENV": "the connection profile that a client uses; the server ignores it"}
+CLIENT_VARIABLES = {
+    "DW_ENV": "the environment that a client uses; the server ignores it",
+    "DW_CONFIG_HOME": "the folder of a client's environments; the server ignores it",
+}
 """Variables with our prefix that belong to clients: allowed in the environment, never in a server's file."""
 
 

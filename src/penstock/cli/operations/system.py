@@ -29,33 +29,41 @@ def system() -> None:
 @system.verb("retention", example="penstock system retention --run --limit 100")
 @_RUN_NOW
 @_LIMIT
+@click.option("--run-id", "run_ids", multiple=True, metavar="RUN", help="Only this run; repeat for more.")
 @click.pass_obj
-def retention(session: CliSession, run_now: bool, limit: int | None) -> None:
+def retention(session: CliSession, run_now: bool, limit: int | None, run_ids: tuple[str, ...]) -> None:
     """Show which closed runs are past the retention of the namespace; with --run delete them."""
-    _duty(session, "retention", run_now, limit, _draw_retention)
+    chosen = given(limit=limit, run_ids=list(run_ids) or None)
+    _duty(session, "retention", run_now, chosen, _draw_retention)
 
 
 @system.verb("activity-timeouts", example="penstock system activity-timeouts --run")
 @_RUN_NOW
 @_LIMIT
+@click.option(
+    "--execution-id", "ids", multiple=True, metavar="ID", help="Only this activity; repeat for more."
+)
 @click.pass_obj
-def activity_timeouts(session: CliSession, run_now: bool, limit: int | None) -> None:
+def activity_timeouts(session: CliSession, run_now: bool, limit: int | None, ids: tuple[str, ...]) -> None:
     """Show which activities are past a deadline; with --run end or retry them."""
-    _duty(session, "activity-timeouts", run_now, limit, _draw_timeouts)
+    chosen = given(limit=limit, execution_ids=list(ids) or None)
+    _duty(session, "activity-timeouts", run_now, chosen, _draw_timeouts)
 
 
 def _duty(
     session: CliSession,
     duty: str,
     run_now: bool,
-    limit: int | None,
+    chosen: dict[str, Any],
     draw: Callable[[Screen, dict[str, Any]], None],
 ) -> None:
     """Show what a background duty would do, or run it."""
     if not run_now:
-        session.show(session.connect().get("system", duty, query={"limit": limit}), draw)
+        if chosen.keys() - {"limit"}:
+            raise click.UsageError("Single ids choose what to act on; they go with --run.")
+        session.show(session.connect().get("system", duty, query=chosen), draw)
         return
-    answer = session.connect().post("system", duty, "pass", body=given(limit=limit))
+    answer = session.connect().post("system", duty, "pass", body=chosen)
     session.show(answer, _draw_results)
     _end_if_failed(answer.body)
 

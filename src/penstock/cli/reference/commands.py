@@ -15,8 +15,8 @@ _OPENING = """\
 
 <!-- Written by `penstock docs cli`. Change the help texts, then run it again. -->
 
-Every command is a noun and a verb. `penstock` and `dw` are the same program, and `noun:verb` means the same
-as `noun verb`: `dw task-queue:describe payments --json`.
+Every command is a noun and a verb, and `noun:verb` means the same as `noun verb`. [`dw`](dw.md) has the same commands
+in the spelling of the Durable Workflow contract: `dw task-queue:describe payments --json`.
 
 Data goes to stdout, messages to stderr. `--json` prints the server's response unchanged. Colour is off where
 `NO_COLOR` is set or the output is not a terminal.
@@ -65,6 +65,7 @@ def _add_page(page: str, help_text: str, module: str, function: str) -> None:
 _add_page("settings", "all settings", "penstock.settings", "reference_markdown")
 _add_page("reasons", "all reasons for refusals", "penstock.server.reference.markdown", "reasons_markdown")
 _add_page("errors", "the SDK's errors", "penstock.cli.reference.errors", "errors_markdown")
+_add_page("dw", "the contract's commands", "penstock.cli.contract.page", "contract_markdown")
 _add_page("http", "all HTTP operations", "penstock.server.reference.markdown", "operations_markdown")
 
 

@@ -113,6 +113,8 @@ class ServerConnection:
     on_refusal: Callable[[str], None] | None = None
     others: tuple[Target, ...] = ()
     signing: RequestSigning | None = None
+    verifies: bool = True
+    """Whether the certificate of an https server is verified."""
 
     def __post_init__(self) -> None:
         for flag, value in (("--token", self.token), ("--namespace", self.namespace)):
@@ -211,8 +213,7 @@ class ServerConnection:
         headers = self._headers(target, plane, content)
         if self.signing is not None:
             headers |= self.signing.headers(plane, method, url, headers, content)
-        kind = http.client.HTTPSConnection if target.scheme == "https" else http.client.HTTPConnection
-        link = kind(target.host, target.port, timeout=ANSWER_SECONDS)
+        link = _link(target, self.verifies)
         try:
             _connect(link, target)
             link.sock.settimeout(self.answer_seconds)
@@ -247,6 +248,19 @@ def _segment(part: str) -> str:
 
 class RequestNotSent(ServerUnreachable):
     """No connection was made: the request was certainly not carried out."""
+
+
+def _link(target: Target, verifies: bool) -> HTTPConnection:
+    """A connection that is not open yet."""
+    import http.client
+    import ssl
+
+    if target.scheme != "https":
+        return http.client.HTTPConnection(target.host, target.port, timeout=ANSWER_SECONDS)
+    context = ssl.create_default_context()
+    if not verifies:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return http.client.HTTPSConnection(target.host, target.port, timeout=ANSWER_SECONDS, context=context)
 
 
 def _connect(link: HTTPConnection, target: Target) -> None:

@@ -101,8 +101,9 @@ def show_json_line(value: Mapping[str, Any]) -> None:
 class ConnectionOption(click.Option):
     """A flag that is accepted before the noun and after the verb."""
 
-    def __init__(self, name: str, **attributes: Any) -> None:
-        super().__init__([f"--{name}"], expose_value=False, callback=_remember, **attributes)
+    def __init__(self, *declarations: str, **attributes: Any) -> None:
+        first, *rest = declarations
+        super().__init__([f"--{first}", *rest], expose_value=False, callback=_remember, **attributes)
 
 
 def _remember(ctx: click.Context, option: click.Parameter, value: object) -> None:

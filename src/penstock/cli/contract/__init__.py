@@ -1,0 +1,1 @@
+"""`dw`: the command line of the public contract, as aliases of our own commands."""
