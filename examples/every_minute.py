@@ -59,6 +59,8 @@ class EveryMinute:
                 read_meter, args=[meter.name, count], start_to_close_timeout=timedelta(seconds=10)
             )
             meter.readings.append(watts)
+        if self.stopped:  # a signal that came during the last reading: the next run would not know of it
+            return meter
         meter.runs += 1
         workflow.continue_as_new(meter)
 

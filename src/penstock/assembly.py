@@ -49,10 +49,9 @@ from penstock.ports.coordination import Coordination, InProcess
 from penstock.ports.store import Store, Tx
 from penstock.ports.wakeups import Wakeups
 from penstock.server.app import Application
-from penstock.server.auth import Authenticator
+from penstock.server.auth import Authenticator, NamespaceCheck
 from penstock.server.handler import ServerContext
 from penstock.server.metrics import Metrics
-from penstock.server.namespace_check import NamespaceCheck
 from penstock.server.protocol import BoundedProtocol
 from penstock.settings import CoordinationKind, LogFormat, LogPolicy, Settings, StoreKind
 from penstock.stores import archive

@@ -11,7 +11,7 @@ from penstock.ports.coordination import Coordination, InProcess
 @pytest.mark.parametrize("coordination", [InProcess(), DatabaseCoordination()], ids=lambda each: each.kind)
 async def test_a_lock_is_always_there_and_keeps_nobody_of_this_server_out(coordination: Coordination):
     await coordination.start()
-    assert coordination.is_supported()
+    assert coordination.is_supported
     async with coordination.lock("desk"), coordination.lock("desk"):
         pass
     await coordination.close()

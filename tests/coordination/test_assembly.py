@@ -38,4 +38,4 @@ async def test_a_server_coordinates_as_its_settings_say(changes: dict[str, str],
         del environ["DW_REDIS_URL"]
     async with assembled(load(environ)) as server:
         assert server.ctx.coordination.kind == kind
-        assert server.ctx.coordination.is_supported() == (kind != "redis"), "nobody listens at port 1"
+        assert server.ctx.coordination.is_supported == (kind != "redis"), "nobody listens at port 1"

@@ -97,7 +97,7 @@ async def test_a_lock_that_somebody_keeps_is_refused_after_a_bounded_wait(
             pass
     assert refused.value.reason is Reason.COORDINATION_UNAVAILABLE
     assert (refused.value.details["outcome"], refused.value.details["retry_after_seconds"]) == ("none", 1)
-    assert server.is_supported(), "somebody else's lock is no outage"
+    assert server.is_supported, "somebody else's lock is no outage"
 
 
 async def test_a_lock_ends_by_itself(redis_url: str, join: Join, outsider: Redis):
@@ -154,22 +154,22 @@ async def test_a_redis_that_was_emptied_lends_locks_as_before(redis_url: str, jo
     await outsider.flushall()
     await first.leave()
     async with server.lock("desk"):
-        assert server.is_supported()
+        assert server.is_supported
 
 
 @pytest.mark.faults
 async def test_a_redis_that_is_killed_is_noticed_and_so_is_its_return(join: Join):
     with crashable_redis() as redis:
         server = await join(redis.server.url)
-        assert server.is_supported()
+        assert server.is_supported
         redis.kill()
-        await until("it is noticed", lambda: not server.is_supported())
+        await until("it is noticed", lambda: not server.is_supported)
         with pytest.raises(Unavailable) as refused:
             async with server.lock("desk"):
                 pass
         assert refused.value.reason is Reason.COORDINATION_UNAVAILABLE
         redis.start()
-        await until("its return is noticed", server.is_supported)
+        await until("its return is noticed", lambda: server.is_supported)
         async with server.lock("desk"):
             pass
 
@@ -183,10 +183,10 @@ async def test_a_redis_that_stands_still_is_noticed_and_so_is_that_it_goes_on(jo
             with pytest.raises(Unavailable):
                 async with server.lock("desk"):
                     pass
-            await until("it is noticed", lambda: not server.is_supported())
+            await until("it is noticed", lambda: not server.is_supported)
         finally:
             redis.resume()
-        await until("it goes on", server.is_supported)
+        await until("it goes on", lambda: server.is_supported)
 
 
 @pytest.mark.faults
@@ -195,10 +195,10 @@ async def test_a_redis_that_answers_but_takes_no_writes_lends_no_locks(join: Joi
         server = await join(redis.server.url)
         async with Redis.from_url(redis.server.url) as client:
             await client.config_set("min-replicas-to-write", 1)
-            await until("it is noticed", lambda: not server.is_supported())
+            await until("it is noticed", lambda: not server.is_supported)
             assert await client.ping()
             await client.config_set("min-replicas-to-write", 0)
-        await until("it takes writes again", server.is_supported)
+        await until("it takes writes again", lambda: server.is_supported)
 
 
 @pytest.mark.faults
@@ -206,6 +206,6 @@ async def test_a_server_starts_without_its_redis_and_finds_it_later(join: Join):
     with crashable_redis() as redis:
         redis.kill()
         server = await join(redis.server.url)
-        assert not server.is_supported()
+        assert not server.is_supported
         redis.start()
-        await until("it is found", server.is_supported)
+        await until("it is found", lambda: server.is_supported)

@@ -144,6 +144,7 @@ class Player:
             dispatcher.give_back(answer.leased)
             await dispatcher.close()
             return
+        await dispatcher.close()
         leases = tuple(_lease(namespace, queue, leased) for leased in answer.leased)
         self.seen.append(Polled(sent_at, self.now(), worker, leases))
         self.held += [(namespace, leased) for leased in answer.leased]

@@ -21,7 +21,8 @@ from penstock.errors import (
     Unauthenticated,
     Unavailable,
 )
-from penstock.server.auth import Authenticator, AuthRequest, FailureThrottle, fold_headers
+from penstock.server.auth import Authenticator, AuthRequest, FailureThrottle
+from penstock.server.request_reader import fold_headers
 from penstock.wire import signatures as signing
 
 NOW_MS = 1_767_225_600_250

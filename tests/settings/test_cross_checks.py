@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import ConfigurationError
+from penstock.errors import ConfigurationError, InvalidInput
+from penstock.server.request_reader import check_host
 from penstock.settings import load
 from penstock.settings.checks import SAMPLE_SECRETS
 from penstock.settings.types.addresses import is_loopback
@@ -148,19 +149,21 @@ def test_secrets_of_another_driver_are_pointed_out():
 
 def test_a_loopback_server_answers_only_to_its_own_names():
     listen = load({"DW_ALLOWED_HOSTS": "penstock.test"}).listen
-    for name in ("localhost", "LocalHost", "localhost.", "127.0.0.1", "::1", "penstock.test"):
-        assert listen.allows_host(name)
+    for name in ("localhost", "LocalHost", "localhost.", "127.0.0.1", "[::1]:8080", "penstock.test:80"):
+        check_host({"host": name}, listen.allowed_hosts)
     for name in ("evil.example", "127.0.0.1.evil.example", ""):
-        assert not listen.allows_host(name)
+        with pytest.raises(InvalidInput):
+            check_host({"host": name}, listen.allowed_hosts)
 
 
 def test_a_server_for_other_machines_answers_to_the_names_it_was_given_or_to_all_with_a_warning():
     public = {"DW_HOST": "0.0.0.0", "DW_WORKER_TOKEN": STRONG, "DW_TRUSTED_PROXIES": "10.0.0.2"}
     named = load({**public, "DW_ALLOWED_HOSTS": "api.example.com"})
     assert named.warnings == ()
-    assert not named.listen.allows_host("localhost")
+    assert named.listen.allowed_hosts == frozenset({"api.example.com"})
     unnamed = load(public)
-    assert unnamed.listen.allows_host("anything.example")
+    assert unnamed.listen.allowed_hosts is None
+    check_host({"host": "anything.example"}, None)
     assert any("DW_ALLOWED_HOSTS" in warning for warning in unnamed.warnings)
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from penstock.cli.output.exits import UnknownCommand
 from penstock.cli.transport.session import ConnectionOption, connection_options, json_option
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 
 class CommandReach(enum.Enum):
-    """How far a command reaches, which decides the flags it takes."""
+    """What a command works on, which determines its shared flags."""
 
     SERVER = "asks a running server"
     HERE = "works on this machine"
@@ -85,6 +87,17 @@ def verb(
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Turn a function, whose docstring is the help, into a command that a noun can take in."""
     return click.command(name, cls=VerbCommand, example=example, reach=reach)
+
+
+def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Declare several options at once, in the order of the help."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
 
 
 def _shared_options(reach: CommandReach) -> list[click.Parameter]:

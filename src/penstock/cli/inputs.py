@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -168,6 +169,18 @@ def pairs(values: Sequence[Pair], flag: str) -> dict[str, Any]:
             raise click.UsageError(f"{flag} gives {key!r} twice.")
         collected[key] = value
     return collected
+
+
+def confirm(question: str, yes: bool, refusal: str) -> None:
+    """Ask before something is deleted or ended. Without a terminal to ask on, `refusal` is a usage error."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(refusal)
+    click.confirm(question, abort=True, err=True)
+
+
+CONFIRM_DELETION = "Deleting asks for confirmation; without a terminal, pass --yes."
 
 
 def given(**fields: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from penstock.cli.output.exits import CommandError, Exit
 from penstock.errors import ConfigurationError, MultipleValidationErrors
 from penstock.schema.nearest import nearest
 
-_NOT_THEIRS = (f"{os.sep}importlib{os.sep}", "<frozen importlib")
+_IMPORT_FRAMES = (f"{os.sep}importlib{os.sep}", "<frozen importlib")
 
 
 class NameNotFound(click.UsageError):
@@ -41,15 +41,15 @@ def load_module(name: str) -> ModuleType:
                 f"There is no module {error.name!r}. It is looked for in this directory and among the installed"
                 " packages: go to the directory above your package, or set PYTHONPATH."
             ) from None
-        raise _broken(name, error) from error
+        raise _import_error(name, error) from error
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise _broken(name, error) from error
+        raise _import_error(name, error) from error
 
 
 def load_one(path: str, is_wanted: Callable[[Any], bool], wanted: str) -> Any:
-    """What `module:name` names, or the only one that a module has; the module may be named by its file."""
+    """Load the object that `module:name` names, or the only matching one of a module. The module may be a file."""
     place, colon, name = path.partition(":")
     if place.endswith(".py"):
         place = module_of_file(place)
@@ -133,7 +133,7 @@ def _article(noun: str) -> str:
 
 
 class AppMisconfigured(CommandError):
-    """Their code configures an app with something that cannot be (exit code 2); every problem is listed."""
+    """The configuration of an app is invalid (exit code 2); every problem is listed."""
 
     exit_code = int(Exit.USAGE)
 
@@ -144,21 +144,19 @@ class AppMisconfigured(CommandError):
         self.notes = tuple(f"- {each.message}" for each in several)
 
 
-def _broken(name: str, error: BaseException) -> CommandError:
+def _import_error(name: str, error: BaseException) -> CommandError:
     """The user's module raised: show its traceback without our frames."""
-    theirs = _without_ours(error.__traceback__)
+    theirs = _user_traceback(error.__traceback__)
     if isinstance(error, ConfigurationError):
-        return AppMisconfigured(error, _last_of_theirs(theirs))
+        return AppMisconfigured(error, _last_user_line(theirs))
     lines = traceback.format_exception(type(error), error, theirs)
     click.echo(shown_lines("".join(lines)), err=True, nl=False)
     return CommandError(
-        "import_failed",
-        f"{name} cannot be imported: {type(error).__name__}.",
-        "See its traceback above.",
+        "import_failed", f"{name} cannot be imported: {type(error).__name__}.", "See its traceback above."
     )
 
 
-def _last_of_theirs(trace: TracebackType | None) -> str:
+def _last_user_line(trace: TracebackType | None) -> str:
     """The innermost line that is not the library's."""
     ours = str(Path(__file__).parents[1])
     found = "an unknown place"
@@ -173,10 +171,10 @@ def shown_lines(text: str) -> str:
     return "".join(f"{shown(line)}\n" for line in text.splitlines())
 
 
-def _without_ours(trace: TracebackType | None) -> TracebackType | None:
+def _user_traceback(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if file != __file__ and not any(each in file for each in _NOT_THEIRS):
+        if file != __file__ and not any(each in file for each in _IMPORT_FRAMES):
             return trace
         trace = trace.tb_next
     return None

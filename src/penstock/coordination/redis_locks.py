@@ -82,6 +82,7 @@ class RedisCoordination:
         self._watcher: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
     def is_supported(self) -> bool:
         return self._outage is None
 

@@ -98,10 +98,14 @@ ANYBODY: Final = Principal("none", Role.ADMIN, _ANY_ROLE)
 def authorize(principal: Principal, family: RouteFamily) -> None:
     """Raise `Forbidden` unless the principal may use the family; called before anything is read."""
     roles = ACCESS[family].roles
-    if roles is None or principal.acts_as & roles:
-        return
+    if roles is not None and not principal.acts_as & roles:
+        raise forbidden(principal, roles)
+
+
+def forbidden(principal: Principal, roles: frozenset[Role]) -> Forbidden:
+    """The error for a principal that has none of the roles."""
     allowed = [role.value for role in Role if role in roles]
-    raise Forbidden(
+    return Forbidden(
         Reason.FORBIDDEN,
         f"This route is open to {' and '.join(allowed)} credentials; yours is {principal.role.value}.",
         role=principal.role.value,

@@ -33,11 +33,6 @@ class EngineContext(Struct, frozen=True):
     """Where histories are archived before they are deleted; None disables archiving."""
 
     @property
-    def journals(self) -> bool:
-        """Whether lease transitions are written to the journal."""
-        return self.store.journals
-
-    @property
     def bounds(self) -> StructuralLimits:
         limits = self.settings.limits
         return StructuralLimits(

@@ -22,6 +22,7 @@ class Coordination(Protocol):
         """`memory`, `database` or `redis`."""
         ...
 
+    @property
     def is_supported(self) -> bool:
         """Whether locks were available at the last check, moments ago; no I/O."""
         ...
@@ -42,9 +43,7 @@ class InProcess:
     """Coordination for a single server: there is no other server to exclude."""
 
     kind = "memory"
-
-    def is_supported(self) -> bool:
-        return True
+    is_supported = True
 
     def lock(self, name: str) -> AbstractAsyncContextManager[None]:
         return contextlib.nullcontext()

@@ -1,41 +1,34 @@
-"""Two independent reads of one operation in a single round trip."""
+"""Independent reads of one operation in a single round trip."""
 
 from __future__ import annotations
 
+import types
 from collections.abc import Coroutine, Generator, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 First = TypeVar("First")
 Second = TypeVar("Second")
+Third = TypeVar("Third")
+Reads = Coroutine[Any, Any, First]
 
 
-async def gather(
-    first: Coroutine[Any, Any, First], second: Coroutine[Any, Any, Second]
-) -> tuple[First, Second]:
-    """Run both coroutines in lockstep: their reads of the same step are sent together.
+@overload
+def gather(first: Reads[First], second: Reads[Second], /) -> Reads[tuple[First, Second]]: ...
+@overload
+def gather(
+    first: Reads[First], second: Reads[Second], third: Reads[Third], /
+) -> Reads[tuple[First, Second, Third]]: ...
+@types.coroutine
+def gather(*coroutines: Reads[Any]) -> Generator[tuple[Any, ...], Sequence[Any], tuple[Any, ...]]:
+    """Run coroutines in lockstep: their reads of the same step are sent together.
 
-    Each read sees locks and changes of earlier steps, and nothing of the other coroutine's read in the same step. An
-    exception in one ends both.
+    Each read sees locks and changes of earlier steps, and nothing of the other coroutines' reads in the same step. An
+    exception in one ends all.
     """
-    coroutines = (first, second)
+    results: list[Any] = [None] * len(coroutines)
+    answers: Sequence[Any] | None = None
+    asking = dict.fromkeys(range(len(coroutines)), 0)
     try:
-        one, other = await _SideBySide(coroutines)
-        return one, other
-    finally:
-        first.close()
-        second.close()
-
-
-class _SideBySide:
-    """Two coroutines that are sent their answers step by step until both have ended."""
-
-    def __init__(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> None:
-        self._coroutines = coroutines
-
-    def __await__(self) -> Generator[tuple[Any, ...], Sequence[Any], list[Any]]:
-        results: list[Any] = [None] * len(self._coroutines)
-        answers: Sequence[Any] | None = None
-        asking = dict.fromkeys(range(len(self._coroutines)), 0)
         while True:
             asks: list[Any] = []
             place = 0
@@ -43,7 +36,7 @@ class _SideBySide:
                 mine = None if answers is None else answers[place : place + count]
                 place += count
                 try:
-                    found = self._coroutines[index].send(mine)
+                    found = coroutines[index].send(mine)
                 except StopIteration as end:
                     results[index] = end.value
                     del asking[index]
@@ -51,5 +44,8 @@ class _SideBySide:
                     asking[index] = len(found)
                     asks += found
             if not asking:
-                return results
+                return tuple(results)
             answers = yield tuple(asks)
+    finally:
+        for each in coroutines:
+            each.close()

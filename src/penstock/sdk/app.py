@@ -27,9 +27,9 @@ from penstock.sdk.tasks.app_queues_config import (
     queues_of,
     server_url,
 )
-from penstock.sdk.tasks.client_pool import ClientPool
+from penstock.sdk.tasks.client_pool import CONNECTION_OPTIONS, ClientPool
 from penstock.sdk.tasks.handle import TaskHandle
-from penstock.sdk.tasks.options import TaskOptions, queue_named
+from penstock.sdk.tasks.options import DECORATOR_OPTIONS, TaskOptions, queue_named
 from penstock.sdk.tasks.task import Task
 from penstock.sdk.workflows.definitions import WorkflowDefinition
 
@@ -113,6 +113,7 @@ class Penstock:
             ssl: TLS context; True verifies certificates with the default context, False disables verification.
             insecure: whether tokens may be sent over plain http to another machine.
         """
+        arguments = dict(locals())
         if not is_a(name, str):
             hint = ": write config=AppConfig(…)" if isinstance(name, AppConfig) else ""
             raise TypeError(
@@ -134,21 +135,8 @@ class Penstock:
         self.workflows: list[type] = []
         self.activities: list[Callable[..., Any]] = []
         self._named: dict[tuple[str, str | None], Any] = {}
-        self.clients = ClientPool(
-            data_converter,
-            url=server_url(config, url),
-            namespace=namespace,
-            token=token,
-            control_token=control_token,
-            worker_token=worker_token,
-            signature_key=signature_key,
-            worker_signature_key=worker_signature_key,
-            signature_profile=signature_profile,
-            profile=profile,
-            interceptors=interceptors,
-            ssl=ssl,
-            insecure=insecure,
-        )
+        connection = {name: arguments[name] for name in CONNECTION_OPTIONS}
+        self.clients = ClientPool(data_converter, **connection | {"url": server_url(config, url)})
         self._queues = queues_of(f"the app {name!r}", config, [queue_named(each) for each in queues])
 
     def __repr__(self) -> str:
@@ -219,16 +207,9 @@ class Penstock:
             tags: names by which worker scopes select tasks.
             pack: name of a group of definitions by which worker scopes select them.
         """
+        arguments = dict(locals())
         options = TaskOptions(queue=self.queue).replaced(
-            {
-                "queue": queue,
-                "retry": retry,
-                "timeout": timeout,
-                "heartbeat_timeout": heartbeat_timeout,
-                "priority": priority,
-                "good_until": good_until,
-                "on_lost_lease": on_lost_lease,
-            }
+            {each: arguments[each] for each in DECORATOR_OPTIONS}
         )
         marks = checked_tags(tags, "@app.task")
         activity_mark = ActivityMark(name, False, runs_in, auto_heartbeat, routing_key, marks, pack)
@@ -371,9 +352,8 @@ class Penstock:
             concurrency: tasks that run at a time.
             options: further options of `Worker`.
         """
-        from penstock.sdk.worker.worker import (
-            Worker,
-        )  # imported here: programs that only send do not need it, and neither do child processes
+        # imported here: programs that only send do not need it, and neither do child processes
+        from penstock.sdk.worker.worker import Worker
 
         chosen = self.queue if queue is None else queue
         self.check_queue(chosen)

@@ -9,21 +9,13 @@ from typing import Any
 import msgspec
 
 from penstock.errors import NotFound, PenstockError, Reason
-from penstock.server.auth import fold_headers
-from penstock.server.handler import (
-    COMMON_HEADERS,
-    Endpoint,
-    Receive,
-    Scope,
-    Send,
-    ServerContext,
-    check_host,
-    respond,
-)
+from penstock.server.handler import Endpoint, ServerContext
 from penstock.server.operations.table import OPERATIONS
 from penstock.server.problems import body_of, status_of
 from penstock.server.reference.openapi import document
 from penstock.server.reference.page import reference_page
+from penstock.server.request_reader import Receive, Scope, check_host, fold_headers
+from penstock.server.response_writer import COMMON_HEADERS, Send, respond
 from penstock.server.routing import Routes
 
 _PAGE_HEADERS = {
@@ -45,55 +37,56 @@ class Application:
         by_path: dict[str, dict[str, Endpoint]] = {}
         for operation in OPERATIONS:
             by_path.setdefault(operation.path, {})[operation.method] = Endpoint(server, operation)
-        self._routes = Routes({path: _Methods(methods) for path, methods in by_path.items()})
+        self._routes = Routes(by_path)
+        self._literal = {
+            (path.encode(), method): endpoint
+            for path, methods in by_path.items()
+            for method, endpoint in methods.items()
+            if "{" not in path
+        }
         self._pages = _pages(server)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        method = scope["method"]
+        endpoint = self._literal.get((scope["raw_path"], method))
+        if endpoint is not None:
+            await endpoint(scope, receive, send)
+            return
         page = self._pages.get(scope["path"])
-        if page is not None and scope["method"] in ("GET", "HEAD"):
+        if page is not None and method in ("GET", "HEAD"):
             await self._send_page(page, scope, receive, send)
             return
-        path, method = scope["raw_path"].decode("latin-1"), scope["method"]
-        found = self._routes.find(path, lambda each: each.takes(method)) or self._routes.find(path)
+        path = scope["raw_path"].decode("latin-1")
+        found = self._routes.find(path, lambda methods: method in methods) or self._routes.find(path)
         if found is None:
             await _not_found(send)
             return
         methods, scope["path_params"] = found
-        await methods(scope, receive, send)
+        if method in methods:
+            await methods[method](scope, receive, send)
+        else:
+            await _method_not_allowed(sorted(methods), send)
 
     async def _send_page(self, page: Any, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            check_host(self._server, fold_headers(scope["headers"]))
+            check_host(fold_headers(scope["headers"]), self._server.ctx.settings.listen.allowed_hosts)
         except PenstockError as error:
             await _send_error(error, send, {})
             return
         await page(scope, receive, send)
 
 
-class _Methods:
-    """The operations of one path by method."""
-
-    def __init__(self, endpoints: dict[str, Endpoint]) -> None:
-        self._endpoints = endpoints
-
-    def takes(self, method: str) -> bool:
-        return method in self._endpoints
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._endpoints.get(scope["method"])
-        if endpoint is not None:
-            await endpoint(scope, receive, send)
-            return
-        allowed = ", ".join(sorted(self._endpoints))
-        error = PenstockError(Reason.METHOD_NOT_ALLOWED, f"Method not allowed; this path supports {allowed}.")
-        await _send_error(error, send, {"Allow": allowed})
-
-
 async def _not_found(send: Send) -> None:
     error = NotFound(Reason.NOT_FOUND, "There is no such path. See /docs or /openapi.json for all paths.")
     await _send_error(error, send, {})
+
+
+async def _method_not_allowed(methods: list[str], send: Send) -> None:
+    allowed = ", ".join(methods)
+    error = PenstockError(Reason.METHOD_NOT_ALLOWED, f"Method not allowed; this path supports {allowed}.")
+    await _send_error(error, send, {"Allow": allowed})
 
 
 async def _send_error(error: PenstockError, send: Send, headers: dict[str, str]) -> None:

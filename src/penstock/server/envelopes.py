@@ -1,11 +1,10 @@
-"""Envelopes: what the control plane and the worker plane add to every response."""
+"""Contract metadata in responses: the capabilities of the worker plane, the `control_plane` envelope of the other."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.core.permissions import Plane
-from penstock.server.versions import HEADERS, VERSIONS, WORKER_VERSION
 from penstock.wire.workflows.commands import SUPPORTED
 
 Body = dict[str, Any]
@@ -125,17 +124,7 @@ CONTRACT: Final[Body] = {
 _NAME_FIELDS: Final = {"query": "query_name", "signal": "signal_name", "update": "update_name"}
 
 
-def plane_headers(plane: Plane | None) -> dict[str, str]:
-    return {HEADERS[plane]: VERSIONS[plane]} if plane is not None else {}
-
-
-def worker_body(body: Body) -> Body:
-    body.setdefault("protocol_version", WORKER_VERSION)
-    body.setdefault("server_capabilities", SERVER_CAPABILITIES)
-    return body
-
-
-def control_body(operation: str, body: Body, path: dict[str, str]) -> Body:
+def control_body(operation: str, body: Body, path: Mapping[str, str]) -> Body:
     """Add the `control_plane` envelope that command line clients check."""
     facts: Body = {
         "schema": "durable-workflow.v2.control-plane-response",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.core.permissions import Principal, RouteFamily
@@ -34,6 +34,8 @@ class OperationCall:
     document: Body
     """The body as parsed JSON, before it was read into `body`."""
     headers: Mapping[str, str]
+    wait_ms: int = 0
+    """How long a poll may wait for tasks: what it requests, within the bounds of the settings."""
     arrived_at: float = field(default_factory=time.monotonic)
     """When the request was read, by the monotonic clock of this process."""
 
@@ -90,6 +92,14 @@ class Operation:
     """Whether the version header of its plane is required; if sent, it is always checked."""
     media: str = "application/json"
     """The media type of successful responses."""
+
+
+def with_run(
+    current: Operation, name: str, summary: str, query: type[RequestModel] = EmptyRequest
+) -> tuple[Operation, Operation]:
+    """An operation on a workflow's current run, and the same one on a run that the path names."""
+    path = current.path.replace("{workflow_id}", "{workflow_id}/runs/{run_id}")
+    return current, replace(current, path=path, name=name, summary=summary, query=query)
 
 
 def text_path(call: OperationCall, name: str, most: int = 255) -> str:

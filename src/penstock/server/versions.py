@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import Final
 
 from penstock.core.permissions import Plane
@@ -17,45 +15,33 @@ HEADERS: Final = {
     Plane.WORKER: "X-Durable-Workflow-Protocol-Version",
 }
 VERSIONS: Final = {Plane.CONTROL: CONTROL_VERSION, Plane.WORKER: WORKER_VERSION}
+SERVED: Final = {
+    Plane.CONTROL: frozenset({CONTROL_VERSION}),
+    Plane.WORKER: frozenset(
+        f"1.{minor:0{digits}}" for minor in range(_WORKER_MINOR_MAX + 1) for digits in (1, 2, 3)
+    ),
+}
+"""Every text of a supported version; minor versions may be written with leading zeros, in up to three digits."""
+_MISSING: Final = {
+    Plane.CONTROL: Reason.MISSING_CONTROL_PLANE_VERSION,
+    Plane.WORKER: Reason.MISSING_PROTOCOL_VERSION,
+}
+_UNSUPPORTED: Final = {
+    Plane.CONTROL: Reason.UNSUPPORTED_CONTROL_PLANE_VERSION,
+    Plane.WORKER: Reason.UNSUPPORTED_PROTOCOL_VERSION,
+}
 
 
-def check_version(plane: Plane, headers: Mapping[str, str], *, required: bool = True) -> None:
-    """Raise if the request's version is unsupported, or missing although `required`."""
-    name = HEADERS[plane]
-    value = headers.get(name.lower(), "").strip()
-    if not value and not required:
-        return
-    if not value:
-        missing = (
-            Reason.MISSING_CONTROL_PLANE_VERSION
-            if plane is Plane.CONTROL
-            else Reason.MISSING_PROTOCOL_VERSION
-        )
-        raise InvalidInput(missing, f"The header {name} is missing.", **_details(plane, None))
-    if _is_served(plane, value):
-        return
-    unknown = (
-        Reason.UNSUPPORTED_CONTROL_PLANE_VERSION
-        if plane is Plane.CONTROL
-        else Reason.UNSUPPORTED_PROTOCOL_VERSION
-    )
-    raise InvalidInput(
-        unknown, f"{name}: {value[:40]!r} is not supported by this server.", **_details(plane, value[:40])
-    )
-
-
-def _is_served(plane: Plane, value: str) -> bool:
-    if plane is Plane.CONTROL:
-        return value == CONTROL_VERSION
-    found = re.fullmatch(r"1\.(\d{1,3})", value, flags=re.ASCII)
-    return found is not None and int(found[1]) <= _WORKER_MINOR_MAX
-
-
-def _details(plane: Plane, requested: str | None) -> dict[str, str | None]:
-    served = VERSIONS[plane]
+def version_error(plane: Plane, value: str) -> InvalidInput:
+    """The error for a request whose version header has this value; empty if it is missing."""
+    name, served, requested = HEADERS[plane], VERSIONS[plane], value[:40] or None
     accepted = served if plane is Plane.CONTROL else f"1.0 to {served}"
-    return {
-        "supported_version": served,
-        "requested_version": requested,
-        "remediation": f"Send {HEADERS[plane]}: {served} (accepted: {accepted}), or upgrade the client.",
-    }
+    return InvalidInput(
+        _UNSUPPORTED[plane] if value else _MISSING[plane],
+        f"{name}: {requested!r} is not supported by this server."
+        if value
+        else f"The header {name} is missing.",
+        supported_version=served,
+        requested_version=requested,
+        remediation=f"Send {name}: {served} (accepted: {accepted}), or upgrade the client.",
+    )

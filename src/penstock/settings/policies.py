@@ -58,6 +58,7 @@ class ListenPolicy:
     host: str
     port: int
     allowed_hosts: frozenset[str] | None
+    """Lower-case names without port, brackets and final dot; None allows every host."""
     trusted_proxies: tuple[Network, ...]
     insecure_http: bool
     compression_enabled: bool
@@ -65,10 +66,6 @@ class ListenPolicy:
     @property
     def is_loopback(self) -> bool:
         return is_loopback(self.host)
-
-    def allows_host(self, name: str) -> bool:
-        """Whether a Host header (its port and brackets removed) may be answered; None allows every one."""
-        return self.allowed_hosts is None or name.lower().removesuffix(".") in self.allowed_hosts
 
     def trusts_proxy(self, peer: str) -> bool:
         """Whether forwarding headers of this peer may be believed. An odd address is never trusted."""
@@ -153,13 +150,10 @@ class LeasePolicy:
 
     workflow_lease_ms: int
     activity_lease_ms: int
+    """The longest lease of an activity task; a worker may request a shorter one."""
     query_lease_ms: int
     quarantine_after: int
     """Worker deaths that end an activity; 0: none do."""
-
-    def of_activity(self, asked_ms: int | None) -> int:
-        """The lease duration of an activity task, given the duration the worker requested, if any."""
-        return self.activity_lease_ms if asked_ms is None else min(asked_ms, self.activity_lease_ms)
 
 
 @dataclass(frozen=True, slots=True)

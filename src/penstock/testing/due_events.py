@@ -1,4 +1,4 @@
-"""What becomes due in a server whose clock stands still: when, and making it happen."""
+"""Due times of a server whose clock stands still, and running what is due."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DueEvents:
         self._outbox = pending_outbox(ctx)
         self._duties = (due_timers(ctx), due_tasks(ctx), overdue_runs(ctx))
         self._held_ms = 0
-        """How long nothing but limits was waited for."""
+        """Time skipped while only limits held tasks back."""
 
     async def deliver(self) -> bool:
         """Deliver outbox messages between runs. Returns whether there were any."""

@@ -6,7 +6,6 @@ float, makes 33.3 exactly 33,300,000 millionths. Finer digits are rounded.
 
 from __future__ import annotations
 
-import math
 from decimal import Decimal
 
 MILLI = 1_000
@@ -25,8 +24,3 @@ def to_micro(value: float) -> int:
 
 def _parts(value: float, of_one: int) -> int:
     return round(Decimal(repr(value)) * of_one)
-
-
-def whole_ms(seconds: float) -> int:
-    """A measured duration in milliseconds, rounded down."""
-    return math.floor(seconds * MILLI)

@@ -1,7 +1,7 @@
 """Requests of clients and workers.
 
 Null means absent, unless a model defines it otherwise. Unknown fields are errors on Penstock's own routes and
-`warnings` on routes of the public contract (`unknown_fields.py`).
+`warnings` on routes of the public contract (`request_parser.py`).
 """
 
 from __future__ import annotations

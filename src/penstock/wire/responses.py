@@ -227,17 +227,6 @@ def control_event(event: RecordedEvent, run: Run) -> Body:
     }
 
 
-def worker_event(event: RecordedEvent) -> Body:
-    return {
-        "id": event.id,
-        "sequence": event.sequence,
-        "event_type": event.type,
-        "payload": msgspec.Raw(event.payload.encode()),
-        "workflow_task_id": event.task_id,
-        "recorded_at": iso(event.recorded_at_ms),
-    }
-
-
 def page_token(text: str | int) -> str:
     return base64.b64encode(str(text).encode()).decode()
 

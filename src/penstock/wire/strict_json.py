@@ -44,7 +44,8 @@ def loads(
     `keys_max` and `containers_max` apply to the whole text, so that memory is bounded by a multiple of the input. A
     text that exceeds a bound is rejected for that, whatever else is wrong with it.
     """
-    if raw.count(b":") > keys_max or raw.count(b"{") + raw.count(b"[") > containers_max:
+    colons = raw.count(b":")
+    if colons > keys_max or raw.count(b"{") + raw.count(b"[") > containers_max:
         # counting inside strings as well gives an upper bound at almost no cost
         _check_size(raw, depth_max, keys_max, containers_max)
     try:
@@ -53,7 +54,9 @@ def loads(
         _check_size(raw, depth_max, keys_max, containers_max)
         _fail(_message(error, depth_max))
     found = _measure(value)
-    if found.depth > depth_max or found.is_wide or not _has_keys(raw, found.keys):
+    # a text with more keys than its value repeats one in an object; colons inside strings are no keys
+    repeats_key = found.keys != colons and found.keys != _STRING.sub(b"", raw).count(b":")
+    if found.depth > depth_max or found.is_wide or repeats_key:
         _check_size(raw, depth_max, keys_max, containers_max)
         if found.is_wide:
             _fail("an integer is outside the signed 64-bit range")
@@ -110,11 +113,6 @@ def _measure(root: object) -> _Found:
                     is_wide = True
         level = below
     return _Found(keys, depth, is_wide)
-
-
-def _has_keys(raw: bytes, keys: int) -> bool:
-    """Whether a text has as many keys as its value, so that no key is repeated in one object."""
-    return keys == raw.count(b":") or keys == _STRING.sub(b"", raw).count(b":")
 
 
 def _refuse_duplicate(raw: bytes) -> NoReturn:

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from penstock import Penstock, TaskHandle, activity, workflow
+from penstock.cli.dispatch.files import Sources
 from penstock.cli.workers.live_config import LiveConfigUpdater
 from penstock.cli.workers.plan import Flags, WorkerPlan
-from penstock.cli.workers.worker_profile import Sources, WorkerFlags, choose, worker_profile_from
+from penstock.cli.workers.worker_profile import WorkerFlags, choose, worker_profile_from
 from tests.support.live import LiveServer
 from tests.support.patience import PATIENCE_S
 from tests.support.programs import Program, environment_of, program, sender_to, sent, told

@@ -92,7 +92,7 @@ async def harness(scene: Scene) -> AsyncIterator[DispatcherHarness]:
     yield opened
     await opened.close()
     assert opened.dispatcher.open_polls == 0
-    assert opened.dispatcher._by_queue == {}
+    assert all(queue.is_idle for queue in opened.dispatcher._queues.values())
     assert scene.wakeups._listeners == {}
 
 
@@ -170,6 +170,18 @@ async def test_a_lost_wakeup_is_made_good_by_looking_again(scene: Scene, monkeyp
     await scene.start()
     assert names(await poll) == ["order-1"]
     await harness.close()
+
+
+async def test_a_queue_without_open_polls_is_no_longer_subscribed_to(
+    scene: Scene, harness: DispatcherHarness, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.001)
+    assert (await harness.poll(wait_ms=0)).status is PollStatus.EMPTY
+    harness.dispatcher.start()
+    await until(lambda: not scene.wakeups._listeners)
+    poll = await harness.waiting()
+    await scene.start()
+    assert names(await poll) == ["order-1"]
 
 
 async def test_a_query_without_a_notification_is_found_by_the_periodic_read(

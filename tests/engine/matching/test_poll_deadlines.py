@@ -15,7 +15,7 @@ from penstock.core.scheduling.cohorts import is_known_dead
 from penstock.core.scheduling.dispatch import HoldReason, PollStatus
 from penstock.engine.limits import policies
 from penstock.engine.limits.policies import PolicyUpdate, SettingChange
-from penstock.engine.matching import combined_poll, dispatcher
+from penstock.engine.matching import combined_poll, dispatcher, undelivered
 from penstock.engine.matching.dispatcher import Dispatcher, PollAnswer
 from penstock.engine.messaging import queries
 from penstock.engine.runtime import deadlines
@@ -122,7 +122,7 @@ async def test_a_claim_that_comes_back_shortly_after_the_poll_has_ended_is_deliv
     await scene.start_activity()
     store.shut(TransactionClass.CLAIM)
     poll = asyncio.create_task(polls.poll(a_poll(ACTIVITY), SHORT_MS))
-    await until(lambda: any(not each.patient for line in polls._by_queue.values() for each in line.waiters))
+    await until(lambda: any(not each.patient for queue in polls._queues.values() for each in queue.waiters))
     assert not poll.done()
     store.open(TransactionClass.CLAIM)
     assert len((await poll).leased) == 1
@@ -134,7 +134,7 @@ async def test_a_poll_that_has_ended_gets_the_result_of_a_claim_in_progress(
 ):
     store.shut(TransactionClass.CLAIM)
     poll = asyncio.create_task(polls.poll(a_poll(ACTIVITY), SHORT_MS))
-    await until(lambda: any(not each.patient for line in polls._by_queue.values() for each in line.waiters))
+    await until(lambda: any(not each.patient for queue in polls._queues.values() for each in queue.waiters))
     store.open(TransactionClass.CLAIM)
     assert await poll == PollAnswer((), PollStatus.EMPTY, HoldReason.EMPTY)
 
@@ -143,7 +143,7 @@ async def test_a_poll_that_looked_in_vain_before_returns_unavailable_when_its_la
     scene: Scene, store: FailingStore, polls: Dispatcher
 ):
     poll = asyncio.create_task(polls.poll(a_poll(ACTIVITY), LONG_MS))
-    await until(lambda: any(each.hold for line in polls._by_queue.values() for each in line.waiters))
+    await until(lambda: any(each.hold for queue in polls._queues.values() for each in queue.waiters))
     store.shut(TransactionClass.CLAIM)
     run = await scene.start_activity()
     await until(lambda: store.held == 1)
@@ -231,7 +231,7 @@ async def test_a_poll_for_queries_ends_in_its_time_though_the_database_does_not_
 async def test_what_cannot_be_handed_back_at_once_is_handed_back_when_the_database_is_there_again(
     scene: Scene, store: FailingStore, polls: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(dispatcher, "HAND_BACK_AGAIN_S", (0.0,))
+    monkeypatch.setattr(undelivered, "HAND_BACK_AGAIN_S", (0.0,))
     run = await scene.start_activity()
     store.shut(TransactionClass.CLAIM)
     assert await polls.poll(a_poll(ACTIVITY), SHORT_MS) == UNAVAILABLE

@@ -81,6 +81,27 @@ async def test_what_was_prefetched_is_counted_apart_and_starts_within_the_slots(
     assert len(await given_to(scene, "w1", 10, claim_lease_ms=60_000)) == 1
 
 
+async def test_a_redelivery_beside_a_poll_that_finds_its_worker_full_ends_that_wait_when_it_is_finished(
+    scene: Scene,
+):
+    await scene.register(activity_slots=1)
+    await queue_up(scene, 2)
+    repeated = a_poll(ACTIVITY, poll_request_id="p1")
+    [first] = await scene.ask(repeated)
+    again, full = await scene.ask(repeated, a_poll(ACTIVITY))
+    assert [each.task.task_id for each in leased_of(again)] == [
+        each.task.task_id for each in leased_of(first)
+    ]
+    hold = hold_of(full)
+    assert hold is not None
+    assert hold.reason is HoldReason.SLOTS
+    notified: list[str] = []
+    [leased] = leased_of(again)
+    scene.wakeups.listen(f"queue:{leased.task.queue_id}", lambda: notified.append("queue"))
+    await scene.finish(leased)
+    assert notified == ["queue"]
+
+
 async def test_a_process_under_the_id_of_another_begins_with_free_slots(scene: Scene):
     await scene.register(activity_slots=2, process_metrics=PROCESS)
     await queue_up(scene, 6)

@@ -30,16 +30,13 @@ class Locksmith(InProcess):
     kind = "redis"
 
     def __init__(self) -> None:
-        self.supported = True
+        self.is_supported = True
         self.asked: list[str] = []
-
-    def is_supported(self) -> bool:
-        return self.supported
 
     @contextlib.asynccontextmanager
     async def lock(self, name: str) -> AsyncIterator[None]:
         self.asked.append(name)
-        if not self.supported:
+        if not self.is_supported:
             raise Unavailable(Reason.COORDINATION_UNAVAILABLE, "no locks now", outcome="none")
         yield
 
@@ -121,7 +118,7 @@ async def test_a_query_is_submitted_under_the_lock_of_its_queue():
 async def test_without_the_lock_a_query_is_refused_and_leaves_nothing():
     scene = await waiting_run()
     locksmith = Locksmith()
-    locksmith.supported = False
+    locksmith.is_supported = False
     with pytest.raises(Unavailable) as refused:
         await ask(replace(scene.ctx, coordination=locksmith))
     assert refused.value.reason is Reason.QUERY_TASK_QUEUE_UNAVAILABLE
@@ -136,7 +133,7 @@ async def test_a_pending_query_is_answered_while_no_lock_is_available():
     ctx = replace(scene.ctx, coordination=locksmith)
     asked = ask(ctx)
     await submitted(scene, 1)
-    locksmith.supported = False
+    locksmith.is_supported = False
     await answer(ctx)
     assert (await asked).outcome == {"result": 7}
 
@@ -144,7 +141,7 @@ async def test_a_pending_query_is_answered_while_no_lock_is_available():
 async def test_a_poll_that_finds_no_query_is_refused_while_none_can_be_submitted():
     scene = await waiting_run()
     locksmith = Locksmith()
-    locksmith.supported = False
+    locksmith.is_supported = False
     ctx = replace(scene.ctx, coordination=locksmith)
     with pytest.raises(Unavailable) as refused:
         await queries.poll(ctx, a_poll(WORKFLOW), 60_000, asyncio.Event())

@@ -32,7 +32,8 @@ from penstock.core.model import (
     UpdateStatus,
 )
 from penstock.core.waits import NO_WAITS, Waits
-from penstock.ports.store import RunFilter, Store, Tx
+from penstock.ports.store import Store, Tx
+from penstock.ports.tables.runs import RunFilter
 from tests.engine.support.programs import History, Step, next_commands
 
 ROOMY = StructuralLimits(10_000, 10_000, 100_000)

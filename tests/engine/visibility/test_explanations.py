@@ -196,8 +196,7 @@ class TestLimits:
 
     async def test_servers_that_cannot_agree(self) -> None:
         class Gone(InProcess):
-            def is_supported(self) -> bool:
-                return False
+            is_supported = False
 
         scene = a_scene()
         scene = dataclasses.replace(scene, ctx=replace(scene.ctx, coordination=Gone()))

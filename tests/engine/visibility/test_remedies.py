@@ -145,8 +145,7 @@ async def reserved() -> Scene:
 
 
 class Gone(InProcess):
-    def is_supported(self) -> bool:
-        return False
+    is_supported = False
 
 
 @case(ConstraintKind.COORDINATION)

@@ -9,7 +9,7 @@ import pytest
 from penstock.core.model import RunHost, TaskState
 from penstock.engine.visibility import run_reader, task_queues
 from penstock.errors import NotFound, Reason
-from penstock.ports.store import RunFilter
+from penstock.ports.tables.runs import RunFilter
 from tests.engine.support.scene import ACTIVITY, DONE, WORKFLOW, Scene, charge
 from tests.support.builders import NOW_MS
 

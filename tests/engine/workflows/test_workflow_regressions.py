@@ -224,7 +224,9 @@ async def test_items_that_fail_are_skipped_and_do_not_block_the_others(scene: Sc
     while await sweeper.sweep():
         pass
     assert mended == set(range(BATCH, 3 * BATCH))
-    assert len(tried) == 3 * BATCH
+    # A slow machine may reach the end of a backoff, so an item that fails may be tried again; the others are not.
+    assert set(tried) == set(range(3 * BATCH))
+    assert len([each for each in tried if each >= BATCH]) == 2 * BATCH
 
 
 async def test_a_run_that_would_close_with_an_unhandled_signal_handles_it_first(scene: Scene):

@@ -37,7 +37,7 @@ async def waiting_poll_and_a_start(player: Player) -> None:
     dispatcher.start()
     poll = Poll("default", "w-default-c", "c", ACTIVITY)
     waiting = asyncio.create_task(dispatcher.poll(poll, 1_500))
-    while not dispatcher._by_queue or any(line.claiming for line in dispatcher._by_queue.values()):
+    while not dispatcher._queues or any(each.claiming for each in dispatcher._queues.values()):
         await asyncio.sleep(0)
     await player.start("c")
     [start] = [each for each in player.seen if isinstance(each, StartSent)]

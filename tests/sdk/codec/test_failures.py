@@ -43,9 +43,9 @@ from penstock.sdk.failures import (
     is_cancelled_exception,
     refusal,
 )
+from penstock.wire.command_shapes import FailWorkflowCommand
 from penstock.wire.request_parser import parse
 from penstock.wire.requests import ActivityFailure
-from penstock.wire.workflows.command_shapes import FailWorkflowCommand
 from tests.support.effort import times
 
 

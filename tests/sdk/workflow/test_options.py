@@ -16,8 +16,7 @@ from penstock.sdk.failures import ActivityError, CancelledError, WorkflowFailure
 from penstock.sdk.priority import Priority, priority_fields
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.worker import Worker
-from penstock.wire import requests
-from penstock.wire.workflows import command_shapes
+from penstock.wire import command_shapes, requests
 from tests.acceptance.cluster import Cluster
 from tests.sdk.replay.histories_by_hand import Story, a_run
 

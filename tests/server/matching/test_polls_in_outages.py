@@ -22,7 +22,7 @@ POLLS = ("workflow-tasks", "activity-tasks", "query-tasks", "update-validation-t
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
     """A server of the test's own, which remembers neither the namespace nor the queue."""
-    monkeypatch.setattr("penstock.server.namespace_check.REMEMBER_MS", -1)
+    monkeypatch.setattr("penstock.server.auth.access.REMEMBER_MS", -1)
     async with assembly.assembled(load(SETTINGS | {"DW_DATABASE_URL": "memory://"})) as opened:
         client = Client(opened.application)
         worker = {"worker_id": "w1", "task_queue": "orders", "runtime": "python"}

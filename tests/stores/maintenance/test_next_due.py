@@ -6,8 +6,9 @@ from msgspec.structs import replace
 
 from penstock.core.messaging.streams import StreamStatus
 from penstock.core.model import QueryKind, QueryState, TaskState, TimerState
-from penstock.ports.next_due import Due
-from penstock.ports.store import QueryQueue, Store, Tx
+from penstock.ports.store import Store, Tx
+from penstock.ports.tables.next_due import Due
+from penstock.ports.tables.tasks import QueryQueue
 from tests.stores.messaging.test_streams import a_stream
 from tests.stores.store_operations import a_queue, claim, enqueue, look, record
 from tests.stores.tasks.test_query_tasks import a_query

@@ -63,7 +63,7 @@ class Node:
         await worker_registry.register(self.ctx, Registration("default", "w1", "orders", "python"))
         poll = Poll("default", "w1", "orders", TaskKind.WORKFLOW)
         task = asyncio.create_task(self.dispatcher.poll(poll, 60_000))
-        while not self.dispatcher._by_queue:
+        while not any(each.waiters for each in self.dispatcher._queues.values()):
             await asyncio.sleep(0)
         while self.dispatcher._tasks:
             await asyncio.wait(set(self.dispatcher._tasks))

@@ -13,8 +13,7 @@ import pytest
 from penstock.core.visibility.binder import bind
 from penstock.core.visibility.filters import EVERYTHING
 from penstock.core.visibility.parser import parse
-from penstock.ports.store import PageStart
-from penstock.ports.visibility import RunSearch
+from penstock.ports.tables.visibility import PageStart, RunSearch
 from penstock.stores.postgres import schema as postgres_schema
 from penstock.stores.postgres import session_limits
 from penstock.stores.sql.catalogue import Dialect, catalogue

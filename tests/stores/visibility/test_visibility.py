@@ -15,8 +15,8 @@ from penstock.core.visibility.binder import bind
 from penstock.core.visibility.filters import EVERYTHING, Filter, RunView, matches
 from penstock.core.visibility.parser import parse
 from penstock.core.visibility.syntax import written
-from penstock.ports.store import PageStart, Store, Tx
-from penstock.ports.visibility import RunPage, RunSearch, RunTally
+from penstock.ports.store import Store, Tx
+from penstock.ports.tables.visibility import PageStart, RunPage, RunSearch, RunTally
 from tests.stores.store_operations import look, record
 from tests.support.builders import NOW_MS, a_run
 from tests.support.queries import REGISTERED, draw_query, draw_run

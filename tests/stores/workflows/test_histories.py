@@ -6,7 +6,8 @@ import pytest
 
 from penstock.core.history.events import CLOSING, EventType
 from penstock.core.model import RunId
-from penstock.ports.store import PAGE_BYTES, Store, Tx
+from penstock.ports.store import Store, Tx
+from penstock.ports.tables.runs import PAGE_BYTES
 from tests.stores.store_operations import look, record
 from tests.support.builders import an_event, an_event_in_waiting
 

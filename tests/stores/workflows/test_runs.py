@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from penstock.core.model import Blob, Instance, Lineage, ReplayBlock, Run, RunHost, RunId, RunStatus
 from penstock.core.waits import ConditionWait, Waits
-from penstock.ports.store import PageStart, RunFilter, Store, Tx
+from penstock.ports.store import Store, Tx
+from penstock.ports.tables.runs import RunFilter
+from penstock.ports.tables.visibility import PageStart
 from tests.stores.store_operations import look, record
 from tests.support.builders import NOW_MS, a_run, an_instance
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from penstock.cli.grammar import noun
 from penstock.cli.id_policy_options import id_policy_options, with_default
-from penstock.cli.inputs import JsonParam, SecondsParam, arguments, given
+from penstock.cli.inputs import SecondsParam, arguments, given
 from penstock.cli.output.exits import CommandError, StillOpen, echo_err
 from penstock.cli.output.hints import command_hint
 from penstock.cli.output.payload_text import opened
-from penstock.cli.output.screen import Screen, ScreenCell, data, name, nothing_yet, plain, status
+from penstock.cli.output.screen import Screen, data
 from penstock.cli.priority_options import with_priority_options
 from penstock.cli.timeline.progress import heartbeat_text
 from penstock.cli.transport.pages import LIST_PAGE_MAX, read_pages
 from penstock.cli.transport.session import CliSession
 from penstock.cli.transport.wait import interruptible, is_closed, wait_until_closed
-from penstock.cli.workflows.run_options import run_option
+from penstock.cli.workflows.results import result_of
+from penstock.cli.workflows.run_options import input_option, reason_option, run_option
+
+
+def _timeout(name: str, text: str) -> Callable[..., Any]:
+    field = f"{name.replace('-', '_')}_timeout_seconds"
+    return click.option(f"--{name}", field, type=SecondsParam(), metavar="TIME", help=text)
 
 
 @noun("activity", example="penstock activity start --type reports.render --task-queue reports")
@@ -33,21 +40,8 @@ def activity() -> None:
 )
 @click.option("--type", "activity_type", required=True, metavar="TYPE", help="Activity type to run.")
 @click.option("--task-queue", "-t", required=True, metavar="NAME", help="Queue whose workers run it.")
-@click.option(
-    "--id",
-    "--activity-id",
-    "activity_id",
-    metavar="ID",
-    help="Activity id; generated if omitted.",
-)
-@click.option(
-    "--input",
-    "values",
-    type=JsonParam(),
-    multiple=True,
-    metavar="JSON",
-    help="One argument; repeat for more. A single JSON list is the whole argument list.",
-)
+@click.option("--id", "--activity-id", "activity_id", metavar="ID", help="Activity id; generated if omitted.")
+@input_option
 @click.option("--business-key", metavar="TEXT", help="Your own name for it.")
 @click.option("--max-attempts", type=click.IntRange(1), metavar="N", help="Most attempts before it fails.")
 @click.option(
@@ -60,18 +54,10 @@ def activity() -> None:
 @click.option(
     "--non-retryable", multiple=True, metavar="TYPE", help="Error type that is not retried; repeatable."
 )
-@click.option(
-    "--start-to-close", type=SecondsParam(), metavar="TIME", help="Timeout of one attempt: 90s, 15m, 2h."
-)
-@click.option(
-    "--schedule-to-start", type=SecondsParam(), metavar="TIME", help="Timeout of the wait in the queue."
-)
-@click.option(
-    "--schedule-to-close", type=SecondsParam(), metavar="TIME", help="Timeout of all attempts together."
-)
-@click.option(
-    "--heartbeat", type=SecondsParam(), metavar="TIME", help="Heartbeat timeout of a running attempt."
-)
+@_timeout("start-to-close", "Timeout of one attempt: 90s, 15m, 2h.")
+@_timeout("schedule-to-start", "Timeout of the wait in the queue.")
+@_timeout("schedule-to-close", "Timeout of all attempts together.")
+@_timeout("heartbeat", "Heartbeat timeout of a running attempt.")
 @click.option(
     "--on-lost-lease",
     type=click.Choice(["redeliver", "fail"]),
@@ -83,42 +69,28 @@ def activity() -> None:
 @click.pass_obj
 def start_activity(
     session: CliSession,
-    activity_type: str,
-    task_queue: str,
-    activity_id: str | None,
+    /,
     values: tuple[Any, ...],
-    business_key: str | None,
     max_attempts: int | None,
     backoff: tuple[int, ...],
     non_retryable: tuple[str, ...],
-    start_to_close: int | None,
-    schedule_to_start: int | None,
-    schedule_to_close: int | None,
-    heartbeat: int | None,
-    on_lost_lease: str | None,
     id_policies: dict[str, Any],
     priority_options: dict[str, Any],
     wait: bool,
+    **fields: Any,
 ) -> None:
     """Start a single activity, and with --wait print its result."""
+    retry_policy = given(
+        max_attempts=max_attempts,
+        backoff_seconds=list(backoff) or None,
+        non_retryable_error_types=list(non_retryable) or None,
+    )
     body = given(
-        activity_type=activity_type,
-        task_queue=task_queue,
-        activity_id=activity_id,
         input=arguments(values),
-        business_key=business_key,
-        retry_policy=given(
-            max_attempts=max_attempts,
-            backoff_seconds=list(backoff) or None,
-            non_retryable_error_types=list(non_retryable) or None,
-        ),
-        start_to_close_timeout_seconds=start_to_close,
-        schedule_to_start_timeout_seconds=schedule_to_start,
-        schedule_to_close_timeout_seconds=schedule_to_close,
-        heartbeat_timeout_seconds=heartbeat,
-        on_lost_lease=on_lost_lease,
-        **with_default(id_policies, activity_id, None),
+        retry_policy=retry_policy,
+        **with_default(id_policies, fields["activity_id"], None),
         **priority_options,
+        **fields,
     )
     answer = session.connect().post("activities", body=body)
     if not wait:
@@ -157,7 +129,7 @@ def show_result(session: CliSession, activity_id: str, run_id: str | None, no_wa
 
 @activity.verb("cancel", example='penstock activity cancel render-2026-04 --reason "wrong month"')
 @click.argument("activity_id")
-@click.option("--reason", metavar="TEXT", help="Why; kept in the history.")
+@reason_option
 @click.pass_obj
 def cancel_activity(session: CliSession, activity_id: str, reason: str | None) -> None:
     """Cancel an open activity."""
@@ -215,66 +187,44 @@ def _not_completed(activity_id: str, described: dict[str, Any], failure: dict[st
 
 def _draw_result(screen: Screen, body: dict[str, Any]) -> None:
     if body.get("status") == "completed":
-        envelope = body.get("result_envelope")
-        screen.value(opened(envelope) if envelope else opened(body.get("result")))
+        screen.value(result_of(body))
 
 
 def _draw_cancelled(screen: Screen, body: dict[str, Any]) -> None:
-    screen.facts([("Activity", name(body.get("activity_id"))), ("Outcome", plain(body.get("outcome")))])
+    screen.fields(body, "activity=activity_id:name, outcome")
 
 
 def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
     rows = body["activities"]
     if not rows:
         start = command_hint("activity", "start", "--type", "TYPE", "--task-queue", "QUEUE")
-        nothing_yet(f"No activities here. Start one with {start}.")
+        echo_err(f"No activities here. Start one with {start}.")
         return
-    screen.table(
-        ["activity", "type", "status", "task queue", "attempts", "started", "closed"],
-        [
-            [
-                name(row.get("activity_id")),
-                plain(row.get("activity_type")),
-                status("quarantined" if row.get("is_quarantined") else row.get("status")),
-                plain(row.get("task_queue")),
-                plain(row.get("attempt_count")),
-                screen.when(row.get("started_at")),
-                screen.when(row.get("closed_at")),
-            ]
-            for row in rows
-        ],
+    screen.rows(
+        rows,
+        "activity=activity_id:name, type=activity_type, status:status, task queue, attempts=attempt_count, "
+        "started=started_at:when, closed=closed_at:when",
+        status=lambda row: "quarantined" if row.get("is_quarantined") else row.get("status"),
     )
     if body.get("next_page_token"):
         echo_err(f"The first {len(rows)} are shown. See more with --limit.")
 
 
 def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
-    screen.facts(
-        [
-            ("Activity", name(body.get("activity_id"))),
-            ("Run", plain(body.get("workflow_run_id"))),
-            ("Type", plain(body.get("activity_type"))),
-            ("Summary", plain(body.get("summary"))),
-            ("Status", status(body.get("status"))),
-            ("Closed as", status(body.get("closed_reason"))),
-            ("Namespace", plain(body.get("namespace"))),
-            ("Task queue", plain(body.get("task_queue"))),
-            ("Business key", plain(body.get("business_key"))),
-            ("Attempts", plain(body.get("attempt_count"))),
-            *_deaths(body),
-            ("Result", data(opened(body.get("result")))),
-            ("Started", screen.when_exactly(body.get("started_at"))),
-            ("Last heartbeat", screen.when_exactly(body.get("last_heartbeat_at"))),
-            ("Heartbeat details", plain(heartbeat_text(body.get("last_heartbeat")))),
-            ("Closed", screen.when_exactly(body.get("closed_at"))),
-            ("Start deadline", screen.when_exactly(body.get("schedule_to_start_deadline_at"))),
-            ("Close deadline", screen.when_exactly(body.get("schedule_to_close_deadline_at"))),
-        ]
+    screen.fields(
+        body,
+        "activity=activity_id:name, run=workflow_run_id, type=activity_type, summary, status:status, "
+        "closed as=closed_reason:status, namespace, task queue, business key, attempts=attempt_count, "
+        "worker deaths, result, started=started_at:exact, last heartbeat=last_heartbeat_at:exact, "
+        "heartbeat details, closed=closed_at:exact, start deadline=schedule_to_start_deadline_at:exact, "
+        "close deadline=schedule_to_close_deadline_at:exact",
+        worker_deaths=_deaths,
+        result=lambda body: data(opened(body.get("result"))),
+        heartbeat_details=lambda body: heartbeat_text(body.get("last_heartbeat")),
     )
 
 
-def _deaths(body: dict[str, Any]) -> list[tuple[str, ScreenCell]]:
+def _deaths(body: dict[str, Any]) -> object:
     """How many workers died running it, if any did, and whether that ended it."""
-    count = body.get("worker_deaths")
-    text = f"{count}, which ended it: it is quarantined" if body.get("is_quarantined") else count
-    return [("Worker deaths", plain(text))] if count else []
+    count = body.get("worker_deaths") or None
+    return f"{count}, which ended it: it is quarantined" if count and body.get("is_quarantined") else count

@@ -22,9 +22,9 @@ _LINES_KEPT = 8
 
 
 class DemoDisplay(Protocol):
-    """Where progress is printed."""
+    """Prints progress."""
 
-    def tell(self, line: str) -> None: ...
+    def log(self, line: str) -> None: ...
 
     def show(self, board: OrderBoard) -> None: ...
 
@@ -50,14 +50,14 @@ class PlainDisplay:
         self._began = time.monotonic()
         self._ended: set[str] = set()
 
-    def tell(self, line: str) -> None:
+    def log(self, line: str) -> None:
         echo_err(f"{time.monotonic() - self._began:5.1f} s  {line}")
 
     def show(self, board: OrderBoard) -> None:
         for name, card in board.cards.items():
             if card.result is not None and name not in self._ended:
                 self._ended.add(name)
-                self.tell(f"{name} ({card.order.item} for {card.order.customer}): {card.result}")
+                self.log(f"{name} ({card.order.item} for {card.order.customer}): {card.result}")
 
 
 class LiveDisplay:
@@ -69,7 +69,7 @@ class LiveDisplay:
         self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
         self._board: OrderBoard | None = None
 
-    def tell(self, line: str) -> None:
+    def log(self, line: str) -> None:
         self._lines.append(f"{time.monotonic() - self._began:5.1f} s  {line}")
         self._draw()
 

@@ -34,13 +34,35 @@ class ProcessEnded(CommandError):
         super().__init__("demo_failed", f"{what}. The end of its log:", notes=notes)
 
 
+class DemoProcess:
+    """A process that can be killed."""
+
+    process: subprocess.Popen[bytes] | None = None
+
+    def kill(self) -> int:
+        """`kill -9`. Returns the pid."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        return self.process.pid
+
+    def stop(self) -> None:
+        """Terminate the process; kill it if it does not exit in time."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+
 @dataclass
-class DemoServer:
+class DemoServer(DemoProcess):
     """A server on a free port that takes no settings from the environment."""
 
     directory: Path
     port: int = field(default_factory=lambda: _free_port())
-    process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
         prepare(self.directory)
@@ -65,23 +87,15 @@ class DemoServer:
             time.sleep(0.05)
         raise ProcessEnded("The server did not start", self.log)
 
-    def kill(self) -> int:
-        """`kill -9`. Returns the pid."""
-        return _kill(self.process)
-
-    def stop(self) -> None:
-        _stop(self.process)
-
 
 @dataclass
-class DemoWorker:
+class DemoWorker(DemoProcess):
     """A worker process, whose activities report their steps on stdout."""
 
     name: str
     server: DemoServer
     reports: queue.SimpleQueue[dict[str, Any]]
     is_up: bool = False
-    process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start, and wait until it polls. The steps it reports are put into `reports`."""
@@ -119,13 +133,6 @@ class DemoWorker:
                 ready.set()
         ready.set()
 
-    def kill(self) -> int:
-        """`kill -9`. Returns the pid."""
-        return _kill(self.process)
-
-    def stop(self) -> None:
-        _stop(self.process)
-
 
 def _spawn(
     command: list[str], environment: Mapping[str, str], log: Path, directory: Path, stdout: int
@@ -135,24 +142,6 @@ def _spawn(
         return subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=stderr, cwd=directory
         )
-
-
-def _kill(process: subprocess.Popen[bytes] | None) -> int:
-    assert process is not None
-    process.kill()
-    process.wait()
-    return process.pid
-
-
-def _stop(process: subprocess.Popen[bytes] | None) -> None:
-    if process is None:
-        return
-    process.terminate()
-    try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _free_port() -> int:

@@ -93,7 +93,7 @@ class DemoRun:
         return self.server.connection
 
     def open(self) -> None:
-        self.display.tell("A server starts: one process, one SQLite file.")
+        self.display.log("A server starts: one process, one SQLite file.")
         self.server.start()
         limits = {
             "task_queue_type": "activity",
@@ -101,7 +101,7 @@ class DemoRun:
             "reason": "the bank bears no more",
         }
         self.connection.patch("task-queues", BANK, "limits", body=limits)
-        self.display.tell(
+        self.display.log(
             f"The bank bears {BANK_BEARS} charges at once: that is now a limit of its task queue."
         )
         self.start_worker()
@@ -110,7 +110,7 @@ class DemoRun:
         worker = DemoWorker(f"worker-{len(self.workers) + 1}", self.server, self.reports)
         self.workers.append(worker)
         worker.start()
-        self.display.tell(f"{worker.name} takes tasks, with room for 100 at once.")
+        self.display.log(f"{worker.name} takes tasks, with room for 100 at once.")
 
     def take_orders(self) -> None:
         for card in self.board.cards.values():
@@ -123,7 +123,7 @@ class DemoRun:
                 "priority": {"fairness_key": order.customer},
             }
             self.connection.post("workflows", body=body)
-        self.display.tell(f"{len(self.board.cards)} orders of {len(CUSTOMERS)} customers come in.")
+        self.display.log(f"{len(self.board.cards)} orders of {len(CUSTOMERS)} customers come in.")
 
     def kill_worker(self) -> None:
         self.wait_for(
@@ -137,22 +137,22 @@ class DemoRun:
         self.result.worker_pid = worker.kill()
         self.listen()
         self.result.interrupted = self.board.under_way("charge")
-        self.display.tell(
+        self.display.log(
             f"kill -9 {self.result.worker_pid}: {worker.name} is gone, while it charged"
             f" {' and '.join(self.result.interrupted) or 'nothing'}."
         )
         self.result.why = self._why()
-        self.display.tell(f"Why do others wait? {self.result.why.get('summary')}")
+        self.display.log(f"Why do others wait? {self.result.why.get('summary')}")
         self.start_worker()
 
     def kill_server(self) -> None:
         self.wait_for("more charges are done", lambda: len(self.board.done("charge")) >= KILL_SERVER_AFTER)
         self.result.server_pid = self.server.kill()
-        self.display.tell(
+        self.display.log(
             f"kill -9 {self.result.server_pid}: the server is gone, in the middle of everything."
         )
         self.server.start()
-        self.display.tell("It starts again on the same file, and the worker finds it again.")
+        self.display.log("It starts again on the same file, and the worker finds it again.")
 
     def wait_for(self, what: str, has_come: Callable[[], bool]) -> None:
         """Poll until the condition holds."""

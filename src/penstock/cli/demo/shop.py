@@ -17,8 +17,8 @@ SHOP, BANK = "shop", "bank"
 SLOW_BANK, NOWHERE = "a harp", "the Moon"
 """The item whose first charge fails, and the address that cannot be delivered to."""
 
-AGAIN_SOON = RetryPolicy(initial_interval=timedelta(milliseconds=300))
-HEARD_WITHIN = timedelta(seconds=1)
+RETRY_SOON = RetryPolicy(initial_interval=timedelta(milliseconds=300))
+HEARTBEAT_TIMEOUT = timedelta(seconds=1)
 """An attempt without a heartbeat for this long is retried on another worker."""
 
 
@@ -33,16 +33,16 @@ class ShopOrder:
 Service = Callable[[ShopOrder], Awaitable[None]]
 
 
-def _tell(order: ShopOrder, step: str, what: str) -> None:
+def _report(order: ShopOrder, step: str, what: str) -> None:
     """Report a step on stdout, for the demo to read."""
     line = {"order": order.id, "step": step, "what": what, "attempt": activity.info().attempt}
     print(json.dumps(line), flush=True)
 
 
 async def _work(order: ShopOrder, step: str, seconds: float) -> None:
-    _tell(order, step, "begins")
+    _report(order, step, "begins")
     await asyncio.sleep(seconds)
-    _tell(order, step, "done")
+    _report(order, step, "done")
 
 
 @activity.defn(auto_heartbeat=True)
@@ -53,7 +53,7 @@ async def reserve(order: ShopOrder) -> None:
 @activity.defn(auto_heartbeat=True)
 async def charge(order: ShopOrder) -> None:
     if order.item == SLOW_BANK and activity.info().attempt == 1:
-        _tell(order, "charge", "fails")
+        _report(order, "charge", "fails")
         raise ConnectionError("the bank does not answer")
     await _work(order, "charge", 0.4)
 
@@ -61,7 +61,7 @@ async def charge(order: ShopOrder) -> None:
 @activity.defn(auto_heartbeat=True)
 async def ship(order: ShopOrder) -> None:
     if order.address == NOWHERE:
-        _tell(order, "ship", "refused")
+        _report(order, "ship", "refused")
         raise failures.ApplicationError(f"nobody delivers to {NOWHERE}", non_retryable=True)
     await _work(order, "ship", 0.1)
 
@@ -101,7 +101,7 @@ class Fulfilment:
             service,
             order,
             task_queue=queue,
-            heartbeat_timeout=HEARD_WITHIN,
-            retry_policy=AGAIN_SOON,
+            heartbeat_timeout=HEARTBEAT_TIMEOUT,
+            retry_policy=RETRY_SOON,
             summary=order.customer,
         )

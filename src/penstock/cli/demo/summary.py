@@ -60,7 +60,7 @@ def most_at_once(journal: Iterable[Mapping[str, Any]]) -> int:
 
 
 def findings(journal: Iterable[Mapping[str, Any]]) -> int:
-    """How many breaches of a promise `penstock verify` finds."""
+    """Count the violations that `penstock verify` finds."""
     from penstock.core.verify.check import check
     from penstock.wire.operations.journal import read_journal
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.dispatch.files import dispatch_options, load_or_exit, print_warnings
+from penstock.cli.dispatch.files import Sources, dispatch_options, print_warnings
 from penstock.cli.grammar import noun
 from penstock.cli.output.exits import Exit, RequestRefused, ServerUnreachable, echo_err
 from penstock.cli.output.screen import Screen, ScreenCell, name, plain, status
@@ -40,21 +39,13 @@ def dispatch() -> None:
 @click.option("--handle", "--key", "routing_key", metavar="KEY", help="The routing key of the call.")
 @dispatch_options
 @click.pass_obj
-def explain_activity(
-    session: CliSession,
-    activity: str,
-    routing_key: str | None,
-    files: tuple[Path, ...],
-    root: str | None,
-    overrides: tuple[str, ...],
-    strict: bool,
-) -> None:
+def explain_activity(session: CliSession, activity: str, routing_key: str | None, sources: Sources) -> None:
     """Show how a call would be dispatched: each value, its source, and the values it overrides."""
     from penstock.dispatch.inspection.explanation import explain
 
     if not activity.strip():
         raise click.UsageError("ACTIVITY is empty; name the activity whose dispatch is to be explained.")
-    config = load_or_exit(session, files, root, overrides, strict=strict)
+    config = sources.load_or_exit(session)
     explanation = explain(config, activity, routing_key)
     pollers = _pollers(session, explanation.served_queue)
     if session.json:
@@ -67,13 +58,11 @@ def explain_activity(
 @dispatch.verb("doctor", example="penstock dispatch doctor --config dispatch.toml")
 @dispatch_options
 @click.pass_obj
-def doctor(
-    session: CliSession, files: tuple[Path, ...], root: str | None, overrides: tuple[str, ...], strict: bool
-) -> None:
+def doctor(session: CliSession, sources: Sources) -> None:
     """Find queues without workers, undeclared routes and ineffective caps; exit code 1 if tasks would wait."""
     from penstock.dispatch.inspection.doctor import examine
 
-    config = load_or_exit(session, files, root, overrides, strict=strict)
+    config = sources.load_or_exit(session)
     print_warnings(config)
     seen = _seen(session, config.known_queues())
     findings = examine(config, None if isinstance(seen, ServerUnreachable) else seen)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import partial, wraps
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.grammar import with_options
 from penstock.cli.output.escapes import shown
 from penstock.cli.output.exits import Exit, warn
 from penstock.cli.transport.session import CliSession, show_json
 
 if TYPE_CHECKING:
     from penstock.dispatch import DispatchConfig, DispatchConfigError, Problem
+    from penstock.dispatch.watcher import WatchedDispatch
 
 FILES_BY_DEFAULT = ("penstock.toml", "pyproject.toml")
-"""Where a configuration is looked for when no file is named: the first that has the table."""
-Command = TypeVar("Command", bound=Callable[..., Any])
+"""Default files; the first that has the table is used."""
 
 
 class DispatchMisconfigured(click.ClickException):
@@ -42,72 +44,82 @@ class DispatchMisconfigured(click.ClickException):
             echo_err(f"  - {_shown(str(problem))}")
 
 
-def dispatch_options(command: Command) -> Command:
-    """The flags that select a configuration."""
-    for option in reversed(
-        (
-            click.option(
-                "--config",
-                "files",
-                type=click.Path(path_type=Path),
-                metavar="FILE",
-                multiple=True,
-                help="TOML file with the dispatch configuration; may be repeated, the later wins.",
-            ),
-            *source_options(),
-        )
-    ):
-        command = option(command)
-    return command
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where a dispatch configuration comes from: the flags of a command."""
+
+    files: Sequence[Path] = ()
+    root: str | None = None
+    overrides: Sequence[str] = ()
+    strict: bool = False
+
+    @property
+    def found(self) -> list[Path]:
+        """The files that are named, or the one that is found."""
+        return list(self.files or found_files(self.root))
+
+    def load(self) -> DispatchConfig:
+        """Load the configuration; an invalid one ends the command with exit code 2."""
+        from penstock.dispatch import DispatchConfigError, load_dispatch
+
+        try:
+            return load_dispatch(self.found, self.root, overrides=self.overrides, strict=self.strict)
+        except DispatchConfigError as error:
+            raise DispatchMisconfigured(error) from error
+
+    def load_or_exit(self, session: CliSession) -> DispatchConfig:
+        """Load the configuration; with --json, problems are printed as data."""
+        try:
+            return self.load()
+        except DispatchMisconfigured as refused:
+            if session.json:
+                problems = [problem_body(problem) for problem in refused.error.problems]
+                show_json(json.dumps({"valid": False, "problems": problems}, ensure_ascii=False))
+            raise
+
+    def watched(self, config: DispatchConfig) -> WatchedDispatch | None:
+        """A watcher for the loaded configuration; None if it has no file."""
+        from penstock.dispatch.watcher import WatchedDispatch
+
+        if not (files := self.found):
+            return None
+        return WatchedDispatch(files, self.root, overrides=self.overrides, strict=self.strict, current=config)
 
 
-def source_options() -> tuple[Callable[[Command], Command], ...]:
-    """The flags beside the files."""
-    return (
-        click.option(
-            "--root", metavar="TABLE", help="The table that holds it: penstock, temporal or tool.penstock."
-        ),
-        click.option(
-            "--set",
-            "overrides",
-            metavar="PATH=VALUE",
-            multiple=True,
-            help="Override one value.",
-        ),
-        click.option(
-            "--strict", is_flag=True, help="Refuse queues without options and options without routes."
-        ),
-    )
+FILES_OPTION = click.option(
+    "--config",
+    "files",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    multiple=True,
+    help="TOML file with the dispatch configuration; may be repeated, the later wins.",
+)
+ROOT_OPTION = click.option(
+    "--root", metavar="TABLE", help="The table that holds it: penstock, temporal or tool.penstock."
+)
+SET_OPTION = click.option(
+    "--set", "overrides", metavar="PATH=VALUE", multiple=True, help="Override one value."
+)
+STRICT_OPTION = click.option(
+    "--strict", is_flag=True, help="Refuse queues without options and options without routes."
+)
 
 
-def load_for_command(
-    files: Sequence[Path], root: str | None = None, overrides: Sequence[str] = (), *, strict: bool = False
-) -> DispatchConfig:
-    """The configuration that the flags mean; a bad one ends the command with exit code 2."""
-    from penstock.dispatch import DispatchConfigError, load_dispatch
+def dispatch_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags that select a configuration; the command receives them as `sources`."""
 
-    try:
-        return load_dispatch(list(files or found_files(root)), root, overrides=overrides, strict=strict)
-    except DispatchConfigError as error:
-        raise DispatchMisconfigured(error) from error
+    @wraps(function)
+    def command(
+        *args: Any,
+        files: Sequence[Path],
+        root: str | None,
+        overrides: Sequence[str],
+        strict: bool,
+        **rest: Any,
+    ) -> Any:
+        return function(*args, sources=Sources(files, root, overrides, strict), **rest)
 
-
-def load_or_exit(
-    session: CliSession,
-    files: Sequence[Path],
-    root: str | None = None,
-    overrides: Sequence[str] = (),
-    *,
-    strict: bool = False,
-) -> DispatchConfig:
-    """Load the configuration; with --json, problems are printed as data."""
-    try:
-        return load_for_command(files, root, overrides, strict=strict)
-    except DispatchMisconfigured as refused:
-        if session.json:
-            problems = [problem_body(problem) for problem in refused.error.problems]
-            show_json(json.dumps({"valid": False, "problems": problems}, ensure_ascii=False))
-        raise
+    return with_options(FILES_OPTION, ROOT_OPTION, SET_OPTION, STRICT_OPTION)(command)
 
 
 def print_warnings(config: DispatchConfig) -> None:
@@ -117,7 +129,7 @@ def print_warnings(config: DispatchConfig) -> None:
 
 
 def found_files(root: str | None = None) -> list[Path]:
-    """The file that is meant when none is named; none is fine too: there are defaults for everything."""
+    """The default file, if it exists and has the table. Without one, every option has its default."""
     from penstock.dispatch.file.sources import has_root
 
     there = [Path(name) for name in FILES_BY_DEFAULT if Path(name).is_file()]
@@ -126,12 +138,7 @@ def found_files(root: str | None = None) -> list[Path]:
 
 def problem_body(problem: Problem) -> dict[str, str]:
     """A finding as data."""
-    return {
-        "path": problem.path,
-        "message": problem.message,
-        "hint": problem.hint,
-        "origin": problem.origin,
-    }
+    return {"path": problem.path, "message": problem.message, "hint": problem.hint, "origin": problem.origin}
 
 
 def _shown(text: str) -> str:

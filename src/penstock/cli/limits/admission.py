@@ -45,12 +45,6 @@ def draw_admission(screen: Screen, admission: dict[str, Any]) -> None:
         _draw_section(screen, "Query tasks", section, _query_facts(section), _QUERY_MEANING)
 
 
-def summary(admission: object, kind: str) -> ScreenCell:
-    """The status of one kind of task, for a column of a table."""
-    section = admission.get(kind) if isinstance(admission, dict) else None
-    return status(section.get("status") if isinstance(section, dict) else None)
-
-
 def _draw_section(
     screen: Screen, title: str, section: dict[str, Any], facts: Facts, meaning: dict[str, str]
 ) -> None:

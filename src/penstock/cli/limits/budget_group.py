@@ -7,22 +7,19 @@ from typing import Any
 import click
 
 from penstock.cli.grammar import noun
-from penstock.cli.inputs import given
 from penstock.cli.limits.options import (
     PARTS,
-    change,
+    LimitedScope,
     for_option,
+    is_limited,
     limit_option,
+    limit_value,
     part_option,
     reason_option,
-    report_pause,
     scope_flags,
-    show_history,
-    show_scope,
     used_of,
 )
-from penstock.cli.output.exits import echo_err
-from penstock.cli.output.screen import Screen, ScreenCell, name, nothing_yet, plain
+from penstock.cli.output.screen import Screen
 from penstock.cli.transport.session import CliSession
 
 _SHARED = click.option(
@@ -31,6 +28,12 @@ _SHARED = click.option(
     is_flag=True,
     help="The group that all namespaces share (changing needs the admin role).",
 )
+
+
+def _scope(group: str, shared: bool) -> LimitedScope:
+    query = {"scope": "global" if shared else "namespace"}
+    path = ("budget-groups", group)
+    return LimitedScope("Budget group", group, f"the budget group {group}", path, path, query)
 
 
 @noun("budget-group", example="penstock budget-group get stripe")
@@ -51,8 +54,7 @@ def list_groups(session: CliSession) -> None:
 @click.pass_obj
 def get_group(session: CliSession, group: str, shared: bool) -> None:
     """Show the limits of a budget group, their usage and holders."""
-    answer = session.connect().get("budget-groups", group, query={"scope": _scope(shared)})
-    show_scope(session, answer, "Budget group", group)
+    _scope(group, shared).show(session)
 
 
 @budget_group.verb(
@@ -65,10 +67,7 @@ def get_group(session: CliSession, group: str, shared: bool) -> None:
 @click.pass_obj
 def set_group(session: CliSession, /, group: str, shared: bool, part: str, **flags: Any) -> None:
     """Change the limits of a budget group, permanently or with --for. They apply from the next grant."""
-    body = change(**flags) | {"kind": PARTS[part], "scope": _scope(shared)}
-    answer = session.connect().patch("budget-groups", group, body=body)
-    echo_err(f"Changed the limits of the budget group {group}.")
-    show_scope(session, answer, "Budget group", group)
+    _scope(group, shared).change(session, part, flags)
 
 
 @budget_group.verb("history", example="penstock budget-group history stripe")
@@ -79,8 +78,7 @@ def set_group(session: CliSession, /, group: str, shared: bool, part: str, **fla
 @click.pass_obj
 def group_history(session: CliSession, group: str, shared: bool, part: str, limit: int) -> None:
     """Show who changed which limit of a budget group, newest first."""
-    query = {"scope": _scope(shared), "kind": PARTS[part], "limit": limit}
-    show_history(session, session.connect().get("budget-groups", group, "history", query=query))
+    _scope(group, shared).history(session, part, limit)
 
 
 @budget_group.verb("pause", example='penstock budget-group pause stripe --for 30m --reason "they are down"')
@@ -93,10 +91,7 @@ def pause_group(
     session: CliSession, group: str, shared: bool, seconds: int | None, reason: str | None
 ) -> None:
     """Pause dispatch of the queues of a budget group."""
-    body = given(expires_in_seconds=seconds, reason=reason) | {"scope": _scope(shared)}
-    answer = session.connect().post("budget-groups", group, "pause", body=body)
-    report_pause(True, f"the budget group {group}", seconds, "budget-group", "resume", group)
-    show_scope(session, answer, "Budget group", group)
+    _scope(group, shared).pause(session, seconds, reason, "budget-group")
 
 
 @budget_group.verb("resume", example="penstock budget-group resume stripe")
@@ -106,66 +101,26 @@ def pause_group(
 @click.pass_obj
 def resume_group(session: CliSession, group: str, shared: bool, reason: str | None) -> None:
     """Resume the queues of a paused budget group."""
-    body = given(reason=reason) | {"scope": _scope(shared)}
-    answer = session.connect().post("budget-groups", group, "resume", body=body)
-    report_pause(False, f"the budget group {group}", None)
-    show_scope(session, answer, "Budget group", group)
-
-
-def _scope(shared: bool) -> str:
-    return "global" if shared else "namespace"
+    _scope(group, shared).resume(session, reason)
 
 
 def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
+    """Draw each group as a whole, and its kinds of tasks where they have limits of their own."""
     rows = [
-        (group, part, group[part])
+        {**group[part], **group, "part": part.removesuffix("_tasks")}
         for group in body.get("budget_groups") or []
         for part in PARTS.values()
-        if _is_shown(group, part)
+        if isinstance(group.get(part), dict) and (part == "all" or is_limited(group[part]))
     ]
-    if not rows:
-        nothing_yet("No budget groups yet. Make one with `penstock budget-group set NAME`.")
-        return
-    screen.table(
-        [
-            "budget group",
-            "scope",
-            "tasks",
-            "leases",
-            "dispatches a minute",
-            "cost a minute",
-            "paused",
-            "task queues",
-        ],
-        [_list_row(group, part, view) for group, part, view in rows],
+    screen.rows(
+        rows,
+        "budget group:name, scope, tasks=part, leases, dispatches a minute, cost a minute, "
+        "paused=limits.paused.value:flag, task queues",
+        empty="No budget groups yet. Make one with `penstock budget-group set NAME`.",
+        leases=lambda row: used_of(row, "active_leases", limit_value(row, "max_active_leases")),
+        dispatches_a_minute=lambda row: used_of(
+            row, "dispatches_this_minute", limit_value(row, "max_dispatches_per_minute")
+        ),
+        cost_a_minute=lambda row: used_of(row, "cost_this_minute", limit_value(row, "max_cost_per_minute")),
+        task_queues=lambda row: [str(each.get("task_queue")) for each in row.get("task_queues") or []],
     )
-
-
-def _is_shown(group: dict[str, Any], part: str) -> bool:
-    """Both kinds together always; one of them where it has limits of its own."""
-    view = group.get(part)
-    if not isinstance(view, dict):
-        return False
-    return part == "all" or any(
-        _value(view, limit) not in (None, False)
-        for limit in view.get("limits") or {}
-        if limit != "dispatch_window"
-    )
-
-
-def _list_row(group: dict[str, Any], part: str, view: dict[str, Any]) -> list[ScreenCell]:
-    counts = view.get("counts") or {}
-    return [
-        name(group.get("budget_group")),
-        plain(group.get("scope")),
-        plain(part.removesuffix("_tasks")),
-        used_of(counts.get("active_leases"), _value(view, "max_active_leases")),
-        used_of(counts.get("dispatches_this_minute"), _value(view, "max_dispatches_per_minute")),
-        used_of(counts.get("cost_this_minute"), _value(view, "max_cost_per_minute")),
-        ScreenCell("yes", "yellow") if _value(view, "paused") else plain(None),
-        plain([str(each.get("task_queue")) for each in group.get("task_queues") or []]),
-    ]
-
-
-def _value(view: dict[str, Any], limit: str) -> Any:
-    return ((view.get("limits") or {}).get(limit) or {}).get("value")

@@ -7,17 +7,10 @@ from typing import Any
 import click
 
 from penstock.cli.grammar import noun
-from penstock.cli.limits.options import (
-    PARTS,
-    change,
-    limit_option,
-    part_option,
-    scope_flags,
-    show_history,
-    show_scope,
-)
-from penstock.cli.output.exits import echo_err
+from penstock.cli.limits.options import LimitedScope, limit_option, part_option, scope_flags, show_history
 from penstock.cli.transport.session import CliSession
+
+_CLUSTER = LimitedScope("Cluster", "all namespaces", "the cluster", ("cluster", "limits"))
 
 
 @noun("cluster", example="penstock cluster limits get")
@@ -37,7 +30,7 @@ cluster.add_command(limits)
 @click.pass_obj
 def get_limits(session: CliSession) -> None:
     """Show the limits of the whole cluster, their usage and holders."""
-    show_scope(session, session.connect().get("cluster", "limits"), "Cluster", "all namespaces")
+    _CLUSTER.show(session)
 
 
 @limits.verb("set", example="penstock cluster limits set --max-active-leases 500")
@@ -46,10 +39,7 @@ def get_limits(session: CliSession) -> None:
 @click.pass_obj
 def set_limits(session: CliSession, /, part: str, **flags: Any) -> None:
     """Change the limits of the whole cluster (needs the admin role). They apply from the next grant."""
-    body = change(**flags) | {"kind": PARTS[part]}
-    answer = session.connect().patch("cluster", "limits", body=body)
-    echo_err("Changed the limits of the cluster.")
-    show_scope(session, answer, "Cluster", "all namespaces")
+    _CLUSTER.change(session, part, flags)
 
 
 @limits.verb("history", example="penstock cluster limits history")
@@ -64,8 +54,6 @@ def set_limits(session: CliSession, /, part: str, **flags: Any) -> None:
 def limits_history(session: CliSession, part: str, limit: int, declared: bool) -> None:
     """Show who changed which limit of the cluster, newest first."""
     if declared:
-        query: dict[str, Any] = {"limit": limit}
-        show_history(session, session.connect().get("cluster", "declared-limits", "history", query=query))
-        return
-    query = {"kind": PARTS[part], "limit": limit}
-    show_history(session, session.connect().get("cluster", "limits", "history", query=query))
+        show_history(session, "cluster", "declared-limits", "history", limit=limit)
+    else:
+        _CLUSTER.history(session, part, limit)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import click
 
 from penstock.cli.inputs import SecondsParam, WholeLimitParam, given
 from penstock.cli.limits.queue_config import draw_history
+from penstock.cli.output.columns import lookup
 from penstock.cli.output.exits import echo_err
 from penstock.cli.output.hints import command_hint
-from penstock.cli.output.screen import Screen, ScreenCell, name, nothing_yet, plain
+from penstock.cli.output.screen import Screen, ScreenCell, name, plain
 from penstock.cli.output.times import span
+from penstock.cli.transport.connection import ServerResponse
 from penstock.cli.transport.session import CliSession
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -117,12 +120,7 @@ def _flags(names: Sequence[str]) -> Callable[[F], F]:
 
 
 def change(
-    *,
-    unset: Sequence[str],
-    seconds: int | None,
-    reason: str | None,
-    if_version: int | None,
-    **limits: Any,
+    *, unset: Sequence[str], seconds: int | None, reason: str | None, if_version: int | None, **limits: Any
 ) -> dict[str, Any]:
     """The body of a change; one that changes nothing is a usage error."""
     for each in unset:
@@ -134,53 +132,100 @@ def change(
     return asked | given(expires_in_seconds=seconds, reason=reason, if_version=if_version)
 
 
-def show_scope(session: CliSession, answer: Any, title: str, label: str) -> None:
-    """Show the limits of something that is limited as a whole and by kind."""
-    session.show(answer, lambda screen, body: draw_parts(screen, body, title, label))
+@dataclass(frozen=True, slots=True)
+class LimitedScope:
+    """A scope with limits for all tasks and for each kind: the cluster, a namespace or a budget group."""
+
+    title: str
+    label: str
+    what: str
+    path: tuple[str, ...]
+    pause_path: tuple[str, ...] = ()
+    query: Mapping[str, Any] = field(default_factory=dict)
+
+    def show(self, session: CliSession) -> None:
+        """Show its limits."""
+        self._draw(session, session.connect().get(*self.path, query=self.query))
+
+    def change(self, session: CliSession, part: str, flags: dict[str, Any]) -> None:
+        """Change its limits as the flags say, and show them."""
+        body = change(**flags) | {"kind": PARTS[part], **self.query}
+        answer = session.connect().patch(*self.path, body=body)
+        echo_err(f"Changed the limits of {self.what}.")
+        self._draw(session, answer)
+
+    def history(self, session: CliSession, part: str, limit: int) -> None:
+        """Show who changed its limits."""
+        show_history(session, *self.path, "history", kind=PARTS[part], limit=limit, **self.query)
+
+    def pause(self, session: CliSession, seconds: int | None, reason: str | None, noun: str) -> None:
+        """Pause dispatch; `noun` is the command that resumes it."""
+        body = {**given(expires_in_seconds=seconds, reason=reason), **self.query}
+        answer = session.connect().post(*self.pause_path, "pause", body=body)
+        report_pause(True, self.what, seconds, noun, "resume", self.label)
+        self._draw(session, answer)
+
+    def resume(self, session: CliSession, reason: str | None) -> None:
+        """Resume dispatch."""
+        answer = session.connect().post(
+            *self.pause_path, "resume", body={**given(reason=reason), **self.query}
+        )
+        report_pause(False, self.what, None)
+        self._draw(session, answer)
+
+    def _draw(self, session: CliSession, answer: ServerResponse) -> None:
+        session.show(answer, lambda screen, body: draw_parts(screen, body, self.title, self.label))
+
+
+def show_history(session: CliSession, *path: str, **query: object) -> None:
+    """Show the changes of limits, newest first."""
+    session.show(session.connect().get(*path, query=query), draw_history)
 
 
 def draw_parts(screen: Screen, body: Mapping[str, Any], title: str, label: str) -> None:
-    screen.facts([(title, name(label)), *_facts(body)])
-    limited = [part for part in _TITLES if _says_something(body.get(part))]
-    for part in limited:
-        draw_limits(screen, body[part], _TITLES[part])
-    if not limited:
-        nothing_yet("Nothing is limited here, neither by the configuration nor by anybody.")
-
-
-def _facts(body: Mapping[str, Any]) -> list[tuple[str, ScreenCell]]:
     queues = [
         f"{each.get('task_queue')} ({each.get('task_queue_type')})" for each in body.get("task_queues") or []
     ]
-    shared = "global" if body.get("scope") == "global" else None
-    return [("Shared by", plain("all namespaces" if shared else None)), ("Task queues", plain(queues))]
+    shared = "all namespaces" if body.get("scope") == "global" else None
+    screen.facts([(title, name(label)), ("Shared by", plain(shared)), ("Task queues", plain(queues))])
+    limited = [part for part in _TITLES if is_limited(body.get(part), also_if_changed=True)]
+    for part in limited:
+        draw_limits(screen, body[part], _TITLES[part])
+    if not limited:
+        echo_err("Nothing is limited here, neither by the configuration nor by anybody.")
 
 
-def _says_something(view: Any) -> bool:
+def is_limited(view: Any, *, also_if_changed: bool = False) -> bool:
+    """Whether any limit is set; optionally also whether one ever was."""
     if not isinstance(view, dict):
         return False
-    limits = view.get("limits") or {}
-    values = [each.get("value") for limit, each in limits.items() if limit != "dispatch_window"]
-    return bool(view.get("version") or any(value not in (None, False) for value in values))
+    values = [limit_value(view, limit) for limit in view.get("limits") or {} if limit != "dispatch_window"]
+    return bool(also_if_changed and view.get("version")) or any(
+        value not in (None, False) for value in values
+    )
+
+
+def limit_value(view: Mapping[str, Any], limit: str) -> Any:
+    """The effective value of a limit."""
+    return lookup(view, f"limits.{limit}.value")
 
 
 def draw_limits(screen: Screen, view: Mapping[str, Any], title: str) -> None:
     """Draw each limit with its layers, then its holders."""
-    limits, counts = view.get("limits") or {}, view.get("counts") or {}
+    counts = view.get("counts") or {}
     screen.heading(f"{title} (version {view.get('version')})")
     screen.table(
         ["limit", "effective", "declared", "set", "by", "until", "used now", "left", "reason"],
-        [_limit_row(screen, limit, each, counts) for limit, each in limits.items()],
+        [_limit_row(screen, limit, each, counts) for limit, each in (view.get("limits") or {}).items()],
     )
-    cooling = view.get("cooling")
-    if isinstance(cooling, dict):
-        screen.facts(
-            [
-                ("Cooling down until", screen.when_exactly(cooling.get("until"))),
-                ("Open again", screen.when_exactly(cooling.get("opens_fully_at"))),
-            ]
-        )
-    _draw_holders(screen, view.get("holders") or [])
+    if isinstance(cooling := view.get("cooling"), dict):
+        screen.fields(cooling, "cooling down until=until:exact, open again=opens_fully_at:exact")
+    screen.rows(
+        view.get("holders") or [],
+        "task=task_id:name, kind=task_type, workflow=workflow_id, task queue, worker, "
+        "held for=age_seconds:span, expires=expires_at:when",
+        "Held by",
+    )
 
 
 def _limit_row(
@@ -190,9 +235,10 @@ def _limit_row(
     used, left = _USED.get(limit, ("", ""))
     return [
         name(limit),
-        _value(limit, each.get("value")),
-        _value(limit, each.get("declared")),
-        _value(limit, live.get("value")),
+        *(
+            _value(limit, layer.get(key))
+            for layer, key in ((each, "value"), (each, "declared"), (live, "value"))
+        ),
         plain(live.get("updated_by")),
         screen.when(live.get("ends_at")),
         plain(counts.get(used)),
@@ -204,75 +250,34 @@ def _limit_row(
 def _value(limit: str, value: object) -> ScreenCell:
     if limit == "paused":
         return ScreenCell("yes", "yellow") if value else plain(None)
-    if value == 0:
-        return ScreenCell("closed", "red")
-    return plain(value)
+    return ScreenCell("closed", "red") if value == 0 else plain(value)
 
 
-def _draw_holders(screen: Screen, holders: Sequence[Mapping[str, Any]]) -> None:
-    if not holders:
-        return
-    screen.heading("Held by")
-    screen.table(
-        ["task", "kind", "workflow", "task queue", "worker", "held for", "expires"],
-        [
-            [
-                name(row.get("task_id")),
-                plain(row.get("task_type")),
-                plain(row.get("workflow_id")),
-                plain(row.get("task_queue")),
-                plain(row.get("worker")),
-                ScreenCell(span(float(row.get("age_seconds") or 0))),
-                screen.when(row.get("expires_at")),
-            ]
-            for row in holders
-        ],
-    )
-
-
-def draw_line(screen: Screen, body: Mapping[str, Any]) -> None:
+def draw_queue_limits(screen: Screen, body: Mapping[str, Any]) -> None:
     """Draw the limits of a queue's tasks of one kind, and of the scopes that it belongs to."""
-    screen.facts(
-        [
-            ("Task queue", name(body.get("task_queue"))),
-            ("Tasks", plain(body.get("task_queue_type"))),
-            ("Namespace", plain(body.get("namespace"))),
-        ]
-    )
+    screen.fields(body, "task queue:name, tasks=task_queue_type, namespace")
     draw_limits(screen, body, "Limits")
-    scopes = body.get("scopes") or []
-    if scopes:
-        screen.heading("Shared limits that apply")
-        screen.table(
-            ["scope", "leases", "dispatches a minute", "cost a minute", "paused", "cooling until"],
-            [_scope_row(screen, each) for each in scopes],
-        )
+    screen.rows(
+        body.get("scopes") or [],
+        "scope:name, leases, dispatches a minute, cost a minute, paused:flag, cooling until=cooling.until:when",
+        "Shared limits that apply",
+        leases=lambda row: used_of(row, "active_leases", row.get("max_active_leases")),
+        dispatches_a_minute=lambda row: used_of(
+            row, "dispatches_this_minute", row.get("max_dispatches_per_minute")
+        ),
+        cost_a_minute=lambda row: used_of(row, "cost_this_minute", row.get("max_cost_per_minute")),
+    )
 
 
-def _scope_row(screen: Screen, scope: Mapping[str, Any]) -> list[ScreenCell]:
-    counts = scope.get("counts") or {}
-    return [
-        name(scope.get("scope")),
-        used_of(counts.get("active_leases"), scope.get("max_active_leases")),
-        used_of(counts.get("dispatches_this_minute"), scope.get("max_dispatches_per_minute")),
-        used_of(counts.get("cost_this_minute"), scope.get("max_cost_per_minute")),
-        _value("paused", scope.get("paused")),
-        screen.when((scope.get("cooling") or {}).get("until")),
-    ]
-
-
-def used_of(used: object, most: object) -> ScreenCell:
-    """How much of a limit is used."""
+def used_of(view: Mapping[str, Any], count: str, most: object) -> ScreenCell:
+    """Usage of a limit, such as `3 of 5`."""
+    used = lookup(view, f"counts.{count}")
     if most is None:
         return plain(None)
     if most == 0:
         return ScreenCell("closed", "red")
     full = isinstance(used, int) and isinstance(most, int) and used >= most
     return ScreenCell(f"{used or 0} of {most}", "yellow" if full else "")
-
-
-def show_history(session: CliSession, answer: Any) -> None:
-    session.show(answer, draw_history)
 
 
 def report_pause(paused: bool, what: str, seconds: int | None, *words: str) -> None:

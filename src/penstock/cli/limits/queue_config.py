@@ -11,7 +11,7 @@ from penstock.cli.grammar import noun
 from penstock.cli.inputs import KeyParam, LimitParam, SpanParam, WeightParam, WholeLimitParam, given, pairs
 from penstock.cli.output.exits import echo_err
 from penstock.cli.output.hints import command_hint
-from penstock.cli.output.screen import Screen, ScreenCell, name, nothing_yet, plain
+from penstock.cli.output.screen import Screen, ScreenCell, name, plain
 from penstock.cli.transport.session import CliSession
 
 BURST_SECONDS_MAX = 3_600
@@ -104,9 +104,7 @@ def get_config(session: CliSession, queue: str, kind: str) -> None:
 @click.option("--pause-key", "paused", multiple=True, metavar="KEY", help="Pause a key; repeatable.")
 @click.option("--resume-key", "resumed", multiple=True, metavar="KEY", help="Resume a key; repeatable.")
 @click.option(
-    "--retry-rps-limit",
-    type=LimitParam(least=0.001),
-    help="Most retries per second; further ones wait.",
+    "--retry-rps-limit", type=LimitParam(least=0.001), help="Most retries per second; further ones wait."
 )
 @click.option("--max-running", type=WholeLimitParam(), help="Most running tasks of the whole queue.")
 @click.option(
@@ -218,15 +216,11 @@ def _keys(
 def draw_config(screen: Screen, body: dict[str, Any]) -> None:
     """Draw every setting of a line, and what follows from them."""
     effective = body.get("effective") or {}
-    screen.facts(
-        [
-            ("Task queue", name(body.get("task_queue"))),
-            ("Tasks", plain(body.get("task_queue_type"))),
-            ("Namespace", plain(body.get("namespace"))),
-            ("Version", plain(body.get("version"))),
-            ("Order", _order(effective)),
-            ("Rate", _effective_rate(effective)),
-        ]
+    screen.fields(
+        body,
+        "task queue:name, tasks=task_queue_type, namespace, version, order, rate",
+        order=lambda _: _order(effective),
+        rate=lambda _: _effective_rate(effective),
     )
     made = [(setting, body[setting]) for setting in _SETTINGS if isinstance(body.get(setting), dict)]
     if isinstance(body.get("worker_rps_limit"), dict):
@@ -235,7 +229,7 @@ def draw_config(screen: Screen, body: dict[str, Any]) -> None:
     keys = body.get("keys") or []
     _draw_keys(screen, keys, body.get("key_count"))
     if not made and not keys:
-        nothing_yet(
+        echo_err(
             "Nothing is set: every key has the weight that its tasks carry, and nothing limits the queue."
         )
 
@@ -275,50 +269,26 @@ def draw_settings(
 
 
 def _draw_keys(screen: Screen, keys: Sequence[dict[str, Any]], count: object) -> None:
-    if not keys:
-        return
-    screen.heading("Keys with settings of their own")
-    screen.table(
-        ["key", "weight", "rate", "max running", "paused", "reason", "by", "when"],
-        [
-            [
-                name(row.get("fairness_key")),
-                setting_value("fairness_weight_override", row.get("weight_override")),
-                setting_value("rps_limit", row.get("rps_limit")),
-                plain(row.get("max_running")),
-                ScreenCell("yes", "yellow") if row.get("paused") else plain(None),
-                plain(row.get("reason")),
-                plain(row.get("updated_by")),
-                screen.when(row.get("updated_at")),
-            ]
-            for row in keys
-        ],
+    screen.rows(
+        keys,
+        "key=fairness_key:name, weight, rate, max running, paused:flag, reason, by=updated_by, "
+        "when=updated_at:when",
+        "Keys with settings of their own",
+        weight=lambda row: setting_value("fairness_weight_override", row.get("weight_override")),
+        rate=lambda row: setting_value("rps_limit", row.get("rps_limit")),
     )
-    if isinstance(count, int) and count > len(keys):
+    if keys and isinstance(count, int) and count > len(keys):
         echo_err(f"The first {len(keys)} of {count} keys are shown.")
 
 
 def draw_history(screen: Screen, body: dict[str, Any]) -> None:
     """Draw who changed what, newest first."""
-    rows = body.get("changes") or []
-    if not rows:
-        nothing_yet("These settings were never changed.")
-        return
-    screen.table(
-        ["version", "when", "by", "setting", "key", "before", "after", "reason"],
-        [
-            [
-                name(row.get("version")),
-                screen.when(row.get("at")),
-                plain(row.get("by")),
-                plain(row.get("setting")),
-                plain(row.get("fairness_key")),
-                setting_value(str(row.get("setting")), row.get("before")),
-                setting_value(str(row.get("setting")), row.get("after")),
-                plain(row.get("reason")),
-            ]
-            for row in rows
-        ],
+    screen.rows(
+        body.get("changes") or [],
+        "version:name, when=at:when, by, setting, key=fairness_key, before, after, reason",
+        empty="These settings were never changed.",
+        before=lambda row: setting_value(str(row.get("setting")), row.get("before")),
+        after=lambda row: setting_value(str(row.get("setting")), row.get("after")),
     )
 
 

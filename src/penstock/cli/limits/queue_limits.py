@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from penstock.cli.grammar import noun
-from penstock.cli.limits.options import change, draw_line, queue_flags, report_pause
+from penstock.cli.limits.options import change, draw_queue_limits, queue_flags, report_pause
 from penstock.cli.limits.queue_config import KINDS
 from penstock.cli.output.exits import echo_err
-from penstock.cli.output.screen import Screen, ScreenCell, name, plain
+from penstock.cli.output.screen import Screen, ScreenCell, plain
 from penstock.cli.transport.session import CliSession
 
 _KIND = click.option(
@@ -36,7 +36,7 @@ def limits() -> None:
 def get_limits(session: CliSession, queue: str, kind: str) -> None:
     """Show each limit of a queue: its effective value, declared value, author, expiry and usage."""
     answer = session.connect().get("task-queues", queue, "limits", query={"task_queue_type": kind})
-    session.show(answer, draw_line)
+    session.show(answer, draw_queue_limits)
 
 
 @limits.verb(
@@ -54,7 +54,7 @@ def set_limits(session: CliSession, /, queue: str, kind: str, **flags: Any) -> N
         body["max_active_leases_per_queue"] = body.pop("max_active_leases")
     answer = session.connect().patch("task-queues", queue, "limits", body={"task_queue_type": kind} | body)
     echo_err(f"The {kind} tasks of {queue} have limits of version {answer.body.get('version')}.")
-    session.show(answer, draw_line)
+    session.show(answer, draw_queue_limits)
 
 
 def pause(
@@ -65,14 +65,14 @@ def pause(
     seconds: int | None,
     reason: str | None,
 ) -> None:
-    """Hold a queue back, or one key of it."""
+    """Pause a queue, or one fairness key of it."""
     if key is not None and seconds is not None:
         raise click.UsageError("--for is for whole queues: the pause of a key ends when it is resumed.")
     _step(session, queue, "pause", kind, key, seconds, reason)
 
 
 def resume(session: CliSession, queue: str, kind: str | None, key: str | None, reason: str | None) -> None:
-    """Let a queue go on, or one key of it."""
+    """Resume a queue, or one fairness key of it."""
     _step(session, queue, "resume", kind, key, None, reason)
 
 
@@ -97,13 +97,11 @@ def _step(
 
 
 def _draw_pause(screen: Screen, body: dict[str, Any]) -> None:
-    screen.facts(
-        [
-            ("Task queue", name(body.get("task_queue"))),
-            ("Key", plain(body.get("fairness_key"))),
-            ("Workflow tasks", _state(screen, body.get("workflow_tasks"))),
-            ("Activity tasks", _state(screen, body.get("activity_tasks"))),
-        ]
+    screen.fields(
+        body,
+        "task queue:name, key=fairness_key, workflow tasks, activity tasks",
+        workflow_tasks=lambda body: _state(screen, body.get("workflow_tasks")),
+        activity_tasks=lambda body: _state(screen, body.get("activity_tasks")),
     )
 
 

@@ -10,7 +10,7 @@ from penstock.cli.output.exits import echo_err
 from penstock.cli.output.screen import Screen, ScreenCell
 from penstock.cli.transport.session import CliSession
 
-_WHO = {
+_SOURCES = {
     "operator": "set by the operator",
     "worker": "conveyed by its workers",
     "system": "the most of any queue",
@@ -33,7 +33,7 @@ def _rate_message(queue: str, effective: dict[str, Any]) -> str:
         return f"Nothing limits how fast {queue} gives out activities."
     if limit == 0:
         return f"{queue} gives out no activities until its rate is set again."
-    return f"{queue} gives out at most {rate(limit)}, {_WHO.get(source, source)}."
+    return f"{queue} gives out at most {rate(limit)}, {_SOURCES.get(source, source)}."
 
 
 def draw_rate(screen: Screen, kind: str, body: dict[str, Any]) -> None:
@@ -59,7 +59,7 @@ def _limit(body: dict[str, Any]) -> ScreenCell:
     if limit is None:
         return ScreenCell("none for all workers together", "dim")
     closed = "red" if limit == 0 else ""
-    return ScreenCell(f"{rate(limit)} ({_WHO.get(source, source)}), for all workers together", closed)
+    return ScreenCell(f"{rate(limit)} ({_SOURCES.get(source, source)}), for all workers together", closed)
 
 
 def _burst(body: dict[str, Any]) -> ScreenCell | None:
@@ -80,7 +80,7 @@ def _system(body: dict[str, Any]) -> ScreenCell | None:
 
 
 def _caps(caps: dict[str, Any]) -> ScreenCell | None:
-    """What workers take by themselves, and how that differs from the limit of the queue."""
+    """The rate limits of the workers themselves, compared with that of the queue."""
     capped, free = caps.get("capped_workers") or 0, caps.get("uncapped_workers") or 0
     if not capped:
         return ScreenCell("none: each worker takes what the queue gives it", "dim") if free else None

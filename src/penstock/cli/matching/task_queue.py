@@ -8,14 +8,15 @@ import click
 
 from penstock.cli.grammar import noun
 from penstock.cli.inputs import LimitParam, SpanParam
-from penstock.cli.limits.admission import draw_admission, summary
+from penstock.cli.limits.admission import draw_admission
 from penstock.cli.limits.options import for_option, reason_option
 from penstock.cli.limits.queue_config import BURST_SECONDS_MAX, KINDS, config
 from penstock.cli.limits.queue_limits import limits, pause, resume
 from penstock.cli.limits.queue_rate import set_rate
 from penstock.cli.matching.backlog import draw_backlog
+from penstock.cli.output.columns import lookup
 from penstock.cli.output.exits import echo_err
-from penstock.cli.output.screen import Screen, ScreenCell, name, nothing_yet, plain, status
+from penstock.cli.output.screen import Screen, ScreenCell, plain
 from penstock.cli.output.times import span
 from penstock.cli.transport.session import CliSession
 from penstock.cli.workers.commands import slots
@@ -29,6 +30,7 @@ def task_queue() -> None:
 task_queue.add_command(config)
 task_queue.add_command(limits)
 _KIND = click.option("--type", "--task-queue-type", "kind", type=KINDS, help="Only one kind of its tasks.")
+_UNVERSIONED = click.option("--unversioned", is_flag=True, help="Workers without a build id.")
 _KEY = click.option("--fairness-key", "key", metavar="KEY", help="Only this fairness key.")
 
 
@@ -58,7 +60,7 @@ def list_builds(session: CliSession, queue: str) -> None:
 @task_queue.verb("drain", example="penstock task-queue drain payments --build-id 2026-04-22")
 @click.argument("queue")
 @click.option("--build-id", metavar="BUILD", help="The build to drain.")
-@click.option("--unversioned", is_flag=True, help="Workers without a build id.")
+@_UNVERSIONED
 @click.pass_obj
 def drain_build(session: CliSession, queue: str, build_id: str | None, unversioned: bool) -> None:
     """Stop dispatching tasks to a build; its workers finish what they hold."""
@@ -131,7 +133,7 @@ def set_queue_rate(session: CliSession, queue: str, rate: Any, burst: Any, reaso
 @task_queue.verb("promote", example="penstock task-queue promote payments --build-id 2026-04-29")
 @click.argument("queue")
 @click.option("--build-id", metavar="BUILD", help="The build to promote.")
-@click.option("--unversioned", is_flag=True, help="Workers without a build id.")
+@_UNVERSIONED
 @click.pass_obj
 def promote_build(session: CliSession, queue: str, build_id: str | None, unversioned: bool) -> None:
     """Select the build on which new workflows start."""
@@ -154,32 +156,18 @@ def _cohort(build_id: str | None, unversioned: bool) -> str | None:
 
 
 def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
-    rows = body.get("task_queues") or []
-    if not rows:
-        nothing_yet("No task queues yet. A queue appears with its first worker or its first workflow.")
-        return
-    screen.table(
-        ["task queue", "ready", "oldest", "leased", "pollers", "workflow tasks", "activity tasks", "queries"],
-        [_list_row(row) for row in rows],
+    screen.rows(
+        body.get("task_queues") or [],
+        "task queue=name:name, ready=stats.approximate_backlog_count, oldest, leased, pollers, "
+        "workflow tasks=admission.workflow_tasks.status:status, "
+        "activity tasks=admission.activity_tasks.status:status, queries=admission.query_tasks.status:status",
+        empty="No task queues yet. A queue appears with its first worker or its first workflow.",
+        oldest=lambda row: _age(row.get("stats") or {}),
+        leased=lambda row: sum(
+            lookup(row, f"stats.{kind}_tasks.leased_count") or 0 for kind in ("workflow", "activity")
+        ),
+        pollers=lambda row: _poller_count(row.get("stats") or {}),
     )
-
-
-def _list_row(row: dict[str, Any]) -> list[ScreenCell]:
-    stats = row.get("stats") or {}
-    leased = sum(
-        (stats.get(kind) or {}).get("leased_count") or 0 for kind in ("workflow_tasks", "activity_tasks")
-    )
-    return [
-        name(row.get("name")),
-        plain(stats.get("approximate_backlog_count")),
-        _age(stats),
-        plain(leased),
-        _poller_count(stats),
-        *[
-            summary(row.get("admission"), kind)
-            for kind in ("workflow_tasks", "activity_tasks", "query_tasks")
-        ],
-    ]
 
 
 def _age(stats: dict[str, Any]) -> ScreenCell:
@@ -197,15 +185,12 @@ def _poller_count(stats: dict[str, Any]) -> ScreenCell:
 
 def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
     stats = body.get("stats") or {}
-    screen.facts(
-        [
-            ("Task queue", name(body.get("name"))),
-            ("Namespace", plain(body.get("namespace"))),
-            ("Ready", plain(stats.get("approximate_backlog_count"))),
-            ("Oldest ready", _oldest(stats)),
-            ("Last minute", ScreenCell(_last_minute(stats))),
-            ("Pollers", _poller_count(stats)),
-        ]
+    screen.fields(
+        body,
+        "task queue=name:name, namespace, ready=stats.approximate_backlog_count, oldest ready, last minute, pollers",
+        oldest_ready=lambda _: _oldest(stats),
+        last_minute=lambda _: _last_minute(stats),
+        pollers=lambda _: _poller_count(stats),
     )
     draw_admission(screen, body.get("admission") or {})
     _draw_counts(screen, stats)
@@ -230,103 +215,56 @@ def _last_minute(stats: dict[str, Any]) -> str:
 def _draw_counts(screen: Screen, stats: dict[str, Any]) -> None:
     kinds = [(kind, stats.get(f"{kind}_tasks")) for kind in ("workflow", "activity")]
     rows = [(kind, counts) for kind, counts in kinds if isinstance(counts, dict)]
-    if not rows:
-        return
-    screen.heading("Tasks")
-    screen.table(
-        ["kind", "ready", "leased", "expired leases", "added/min", "dispatched/min"],
-        [
-            [
-                name(kind),
-                plain(counts.get("ready_count")),
-                plain(counts.get("leased_count")),
-                plain(counts.get("expired_lease_count")),
-                plain(counts.get("added_last_minute")),
-                plain(counts.get("dispatched_last_minute")),
-            ]
-            for kind, counts in rows
-        ],
+    screen.rows(
+        [{"kind": kind, **counts} for kind, counts in rows],
+        "kind:name, ready=ready_count, leased=leased_count, expired leases=expired_lease_count, "
+        "added/min=added_last_minute, dispatched/min=dispatched_last_minute",
+        "Tasks",
     )
     for kind, counts in rows:
         draw_backlog(screen, kind, counts)
 
 
 def _draw_pollers(screen: Screen, pollers: list[dict[str, Any]]) -> None:
-    if not pollers:
-        nothing_yet("No worker polls this queue. Start a worker with task_queue set to its name.")
-        return
-    screen.heading("Pollers")
-    screen.table(
-        ["worker", "status", "runtime", "build", "workflow slots", "activity slots", "last seen"],
-        [
-            [
-                name(row.get("worker_id")),
-                status("stale" if row.get("is_stale") else row.get("status")),
-                plain(row.get("runtime")),
-                plain(row.get("build_id")),
-                slots(row, "workflow"),
-                slots(row, "activity"),
-                screen.when(row.get("last_heartbeat_at")),
-            ]
-            for row in pollers
-        ],
+    screen.rows(
+        pollers,
+        "worker=worker_id:name, status:status, runtime, build=build_id, workflow slots, activity slots, "
+        "last seen=last_heartbeat_at:when",
+        "Pollers",
+        empty="No worker polls this queue. Start a worker with task_queue set to its name.",
+        status=lambda row: "stale" if row.get("is_stale") else row.get("status"),
+        workflow_slots=lambda row: slots(row, "workflow"),
+        activity_slots=lambda row: slots(row, "activity"),
     )
 
 
 def _draw_leases(screen: Screen, leases: list[dict[str, Any]]) -> None:
-    if not leases:
-        return
-    screen.heading("Current leases")
-    screen.table(
-        ["task", "kind", "workflow", "held by", "attempt", "expires"],
-        [
-            [
-                name(row.get("task_id")),
-                plain(row.get("task_type")),
-                plain(row.get("workflow_id")),
-                plain(row.get("lease_owner")),
-                plain(row.get("workflow_task_attempt") or row.get("attempt_number")),
-                ScreenCell(
-                    screen.when(row.get("lease_expires_at")).text, "red" if row.get("is_expired") else ""
-                ),
-            ]
-            for row in leases
-        ],
+    screen.rows(
+        leases,
+        "task=task_id:name, kind=task_type, workflow=workflow_id, held by=lease_owner, attempt, expires",
+        "Current leases",
+        attempt=lambda row: row.get("workflow_task_attempt") or row.get("attempt_number"),
+        expires=lambda row: ScreenCell(
+            screen.when(row.get("lease_expires_at")).text, "red" if row.get("is_expired") else ""
+        ),
     )
 
 
 def _draw_builds(screen: Screen, body: dict[str, Any]) -> None:
-    rows = body.get("build_ids") or []
-    if not rows:
-        nothing_yet("No builds yet. They appear with the first worker that registers on this queue.")
-        return
-    screen.table(
-        ["build", "rollout", "new starts", "active", "draining", "stale", "runtimes", "last seen"],
-        [
-            [
-                name(row.get("build_id") or "(unversioned)"),
-                status(row.get("rollout_status")),
-                plain(bool(row.get("new_start_selected"))),
-                plain(row.get("active_worker_count")),
-                plain(row.get("draining_worker_count")),
-                plain(row.get("stale_worker_count")),
-                plain(row.get("runtimes")),
-                screen.when(row.get("last_heartbeat_at")),
-            ]
-            for row in rows
-        ],
+    screen.rows(
+        body.get("build_ids") or [],
+        "build:name, rollout=rollout_status:status, new starts=new_start_selected:bool, "
+        "active=active_worker_count, draining=draining_worker_count, stale=stale_worker_count, "
+        "runtimes, last seen=last_heartbeat_at:when",
+        empty="No builds yet. They appear with the first worker that registers on this queue.",
+        build=lambda row: row.get("build_id") or "(unversioned)",
     )
 
 
 def _draw_rollout(screen: Screen, body: dict[str, Any]) -> None:
-    screen.facts(
-        [
-            ("Task queue", name(body.get("task_queue"))),
-            ("Build", plain(body.get("build_id") or "(unversioned)")),
-            ("Intent", status(body.get("drain_intent"))),
-            ("New starts", plain(bool(body.get("new_start_selected")))),
-            ("Drained", screen.when_exactly(body.get("drained_at"))),
-            ("Promoted", screen.when_exactly(body.get("promoted_at"))),
-            ("Rolled back", screen.when_exactly(body.get("rolled_back_at"))),
-        ]
+    screen.fields(
+        body,
+        "task queue:name, build, intent=drain_intent:status, new starts=new_start_selected:bool, "
+        "drained=drained_at:exact, promoted=promoted_at:exact, rolled back=rolled_back_at:exact",
+        build=lambda body: body.get("build_id") or "(unversioned)",
     )

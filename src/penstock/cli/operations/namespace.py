@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
-from penstock.cli.grammar import noun
-from penstock.cli.inputs import given
-from penstock.cli.limits.namespace_limits import limits, pause, resume
+from penstock.cli.grammar import noun, with_options
+from penstock.cli.inputs import CONFIRM_DELETION, confirm, given
+from penstock.cli.limits.namespace_limits import limits, namespace_scope
 from penstock.cli.limits.options import for_option, reason_option
 from penstock.cli.output.exits import echo_err
-from penstock.cli.output.screen import Screen, name, nothing_yet, plain, status
+from penstock.cli.output.screen import Screen, plain
 from penstock.cli.transport.session import CliSession
 
 _RETENTION = click.IntRange(1, 365)
-_FAIRNESS = click.option(
-    "--fairness",
-    type=click.Choice(["on", "off"]),
-    help="Whether its queues share by fairness key, or dispatch in order of arrival.",
+_OPTIONS = (
+    click.option("--description", metavar="TEXT", help="Description of the namespace."),
+    click.option("--retention-days", type=_RETENTION, metavar="N", help="Days to keep closed workflows."),
+    click.option(
+        "--fairness",
+        type=click.Choice(["on", "off"]),
+        help="Whether its queues share by fairness key, or dispatch in order of arrival.",
+    ),
 )
 
 
@@ -48,39 +51,22 @@ def describe_namespace(session: CliSession, target: str) -> None:
 
 @namespace.verb("create", example='penstock namespace create orders-prod --description "production orders"')
 @click.argument("target", metavar="NAME")
-@click.option("--description", metavar="TEXT", help="Description of the namespace.")
-@click.option("--retention-days", type=_RETENTION, metavar="N", help="Days to keep closed workflows.")
-@_FAIRNESS
+@with_options(*_OPTIONS)
 @click.pass_obj
-def create_namespace(
-    session: CliSession,
-    target: str,
-    description: str | None,
-    retention_days: int | None,
-    fairness: str | None,
-) -> None:
+def create_namespace(session: CliSession, /, target: str, **fields: Any) -> None:
     """Create a namespace (needs the admin role)."""
-    body = given(name=target, description=description, retention_days=retention_days, fairness=fairness)
-    answer = session.connect().post("namespaces", body=body)
+    answer = session.connect().post("namespaces", body=given(name=target, **fields))
     echo_err(f"Created the namespace {answer.body.get('name', target)}.")
     session.show(answer, _draw_one)
 
 
 @namespace.verb("update", example="penstock namespace update orders-prod --retention-days 30")
 @click.argument("target", metavar="NAME")
-@click.option("--description", metavar="TEXT", help="Description of the namespace.")
-@click.option("--retention-days", type=_RETENTION, metavar="N", help="Days to keep closed workflows.")
-@_FAIRNESS
+@with_options(*_OPTIONS)
 @click.pass_obj
-def update_namespace(
-    session: CliSession,
-    target: str,
-    description: str | None,
-    retention_days: int | None,
-    fairness: str | None,
-) -> None:
+def update_namespace(session: CliSession, /, target: str, **fields: Any) -> None:
     """Change the description, retention or fairness of a namespace (needs the admin role)."""
-    body = given(description=description, retention_days=retention_days, fairness=fairness)
+    body = given(**fields)
     if not body:
         raise click.UsageError("Name what to change: --description, --retention-days or --fairness.")
     answer = session.connect().put("namespaces", target, body=body)
@@ -95,8 +81,7 @@ def update_namespace(
 def delete_namespace(session: CliSession, target: str, yes: bool) -> None:
     """Delete a namespace with everything in it (needs the admin role)."""
     connection = session.connect()
-    if not yes:
-        _ask(target)
+    confirm(f"Delete the namespace {target} and everything in it?", yes, CONFIRM_DELETION)
     answer = connection.delete("namespaces", target)
     echo_err(f"Deleted the namespace {answer.body.get('name', target)}.")
     session.show(answer, _draw_deleted)
@@ -109,7 +94,7 @@ def delete_namespace(session: CliSession, target: str, yes: bool) -> None:
 @click.pass_obj
 def pause_namespace(session: CliSession, target: str, seconds: int | None, reason: str | None) -> None:
     """Pause dispatch in a namespace; running tasks continue."""
-    pause(session, target, seconds, reason)
+    namespace_scope(target).pause(session, seconds, reason, "namespace")
 
 
 @namespace.verb("resume", example="penstock namespace resume orders-prod")
@@ -118,53 +103,30 @@ def pause_namespace(session: CliSession, target: str, seconds: int | None, reaso
 @click.pass_obj
 def resume_namespace(session: CliSession, target: str, reason: str | None) -> None:
     """Resume a paused namespace."""
-    resume(session, target, reason)
-
-
-def _ask(target: str) -> None:
-    if not sys.stdin.isatty():
-        raise click.UsageError("Deleting asks for confirmation; without a terminal, pass --yes.")
-    click.confirm(f"Delete the namespace {target} and everything in it?", abort=True, err=True)
+    namespace_scope(target).resume(session, reason)
 
 
 def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
-    rows = body.get("namespaces") or []
-    if not rows:
-        nothing_yet("No namespaces yet. Create one with `penstock namespace create NAME`.")
-        return
-    screen.table(
-        ["name", "status", "retention", "created", "description"],
-        [
-            [
-                name(row.get("name")),
-                status(row.get("status")),
-                plain(f"{row.get('retention_days')} days"),
-                screen.when(row.get("created_at")),
-                plain(row.get("description")),
-            ]
-            for row in rows
-        ],
+    screen.rows(
+        body.get("namespaces") or [],
+        "name:name, status:status, retention, created=created_at:when, description",
+        empty="No namespaces yet. Create one with `penstock namespace create NAME`.",
+        retention=lambda row: f"{row.get('retention_days')} days",
     )
 
 
 def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
-    screen.facts(
-        [
-            ("Name", name(body.get("name"))),
-            ("Status", status(body.get("status"))),
-            ("Description", plain(body.get("description"))),
-            ("Retention", plain(f"{body.get('retention_days')} days")),
-            ("Fairness", plain(body.get("fairness"))),
-            ("Payload storage", plain(body.get("external_payload_storage"))),
-            ("Created", screen.when_exactly(body.get("created_at"))),
-            ("Updated", screen.when_exactly(body.get("updated_at"))),
-        ]
+    screen.fields(
+        body,
+        "name:name, status:status, description, retention, fairness, "
+        "payload storage=external_payload_storage, created=created_at:exact, updated=updated_at:exact",
+        retention=lambda body: f"{body.get('retention_days')} days",
     )
 
 
 def _draw_deleted(screen: Screen, body: dict[str, Any]) -> None:
     deleted = body.get("deleted") or {}
-    screen.facts([("Name", name(body.get("name"))), ("Status", status(body.get("status")))])
+    screen.fields(body, "name:name, status:status")
     if deleted:
         screen.heading("Deleted with it")
         screen.facts([(str(kind).replace("_", " "), plain(count)) for kind, count in deleted.items()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ from penstock.cli.grammar import noun
 from penstock.cli.inputs import given
 from penstock.cli.output.exits import CommandError, echo_err
 from penstock.cli.output.hints import command_hint
-from penstock.cli.output.screen import Screen, ScreenCell, name, nothing_yet, plain, status
+from penstock.cli.output.screen import Screen, ScreenCell, name, plain
 from penstock.cli.transport.session import CliSession
 
 _RUN_NOW = click.option("--run", "run_now", is_flag=True, help="Do it now, instead of only showing it.")
@@ -31,13 +32,7 @@ def system() -> None:
 @click.pass_obj
 def retention(session: CliSession, run_now: bool, limit: int | None) -> None:
     """Show which closed runs are past the retention of the namespace; with --run delete them."""
-    if not run_now:
-        answer = session.connect().get("system", "retention", query={"limit": limit})
-        session.show(answer, _draw_retention)
-        return
-    answer = session.connect().post("system", "retention", "pass", body=given(limit=limit))
-    session.show(answer, _draw_results)
-    _end_if_failed(answer.body)
+    _duty(session, "retention", run_now, limit, _draw_retention)
 
 
 @system.verb("activity-timeouts", example="penstock system activity-timeouts --run")
@@ -46,11 +41,21 @@ def retention(session: CliSession, run_now: bool, limit: int | None) -> None:
 @click.pass_obj
 def activity_timeouts(session: CliSession, run_now: bool, limit: int | None) -> None:
     """Show which activities are past a deadline; with --run end or retry them."""
+    _duty(session, "activity-timeouts", run_now, limit, _draw_timeouts)
+
+
+def _duty(
+    session: CliSession,
+    duty: str,
+    run_now: bool,
+    limit: int | None,
+    draw: Callable[[Screen, dict[str, Any]], None],
+) -> None:
+    """Show what a background duty would do, or run it."""
     if not run_now:
-        answer = session.connect().get("system", "activity-timeouts", query={"limit": limit})
-        session.show(answer, _draw_timeouts)
+        session.show(session.connect().get("system", duty, query={"limit": limit}), draw)
         return
-    answer = session.connect().post("system", "activity-timeouts", "pass", body=given(limit=limit))
+    answer = session.connect().post("system", duty, "pass", body=given(limit=limit))
     session.show(answer, _draw_results)
     _end_if_failed(answer.body)
 
@@ -89,15 +94,13 @@ def _end_if_failed(body: dict[str, Any]) -> None:
 
 
 def _draw_retention(screen: Screen, body: dict[str, Any]) -> None:
-    screen.facts(
-        [
-            ("Namespace", name(body.get("namespace"))),
-            ("Retention", plain(f"{body.get('retention_days')} days")),
-            ("Closed before", screen.when_exactly(body.get("cutoff"))),
-            ("Expired runs", plain(body.get("expired_run_count"))),
-            ("Looked at", plain(_looked_at(body))),
-            ("Archive", _archive(body.get("archive"))),
-        ]
+    screen.fields(
+        body,
+        "namespace:name, retention, closed before=cutoff:exact, expired runs=expired_run_count, "
+        "looked at, archive",
+        retention=lambda body: f"{body.get('retention_days')} days",
+        looked_at=_looked_at,
+        archive=lambda body: _archive(body.get("archive")),
     )
     _draw_ids(screen, body.get("expired_run_ids") or [], "retention", "delete")
 
@@ -111,7 +114,7 @@ def _archive(archive: object) -> ScreenCell:
 
 
 def _draw_timeouts(screen: Screen, body: dict[str, Any]) -> None:
-    screen.facts([("Expired", plain(body.get("expired_count"))), ("Looked at", plain(_looked_at(body)))])
+    screen.fields(body, "expired=expired_count, looked at", looked_at=_looked_at)
     _draw_ids(screen, body.get("expired_execution_ids") or [], "activity-timeouts", "end")
 
 
@@ -122,7 +125,7 @@ def _looked_at(body: dict[str, Any]) -> str:
 
 def _draw_ids(screen: Screen, ids: list[Any], verb: str, what: str) -> None:
     if not ids:
-        nothing_yet("Nothing is due.")
+        echo_err("Nothing is due.")
         return
     screen.heading("Due")
     for each in ids:
@@ -133,49 +136,35 @@ def _draw_ids(screen: Screen, ids: list[Any], verb: str, what: str) -> None:
 def _draw_results(screen: Screen, body: dict[str, Any]) -> None:
     counts = ("processed", "pruned", "enforced", "skipped", "failed")
     screen.facts([(each.capitalize(), plain(body.get(each))) for each in counts if each in body])
-    rows = [each for each in body.get("results") or [] if isinstance(each, dict)]
-    if not rows:
-        nothing_yet("Nothing was due.")
-        return
-    screen.heading("Each")
-    screen.table(
-        ["id", "outcome", "reason"],
-        [
-            [
-                name(each.get("run_id") or each.get("execution_id")),
-                status(each.get("outcome")),
-                plain(each.get("reason")),
-            ]
-            for each in rows
-        ],
+    screen.rows(
+        [each for each in body.get("results") or [] if isinstance(each, dict)],
+        "id:name, outcome:status, reason",
+        "Each",
+        empty="Nothing was due.",
+        id=lambda each: each.get("run_id") or each.get("execution_id"),
     )
 
 
 def _draw_candidates(screen: Screen, body: dict[str, Any]) -> None:
     found = body.get("candidates") or {}
-    screen.facts(
-        [
-            ("Stuck tasks", plain(found.get("existing_task_candidates"))),
-            ("Runs without a task", plain(found.get("missing_task_candidates"))),
-            ("Oldest task", screen.when_exactly(found.get("oldest_task_candidate_created_at"))),
-            ("Oldest run", screen.when_exactly(found.get("oldest_missing_run_started_at"))),
-            ("Looked at", plain(_looked_at(found))),
-        ]
+    screen.fields(
+        found,
+        "stuck tasks=existing_task_candidates, runs without a task=missing_task_candidates, "
+        "oldest task=oldest_task_candidate_created_at:exact, "
+        "oldest run=oldest_missing_run_started_at:exact, looked at",
+        looked_at=_looked_at,
     )
     if found.get("total_candidates"):
         echo_err(f"Set them going with {command_hint('system', 'repair', '--run')}.")
     else:
-        nothing_yet("Nothing is stuck.")
+        echo_err("Nothing is stuck.")
 
 
 def _draw_repaired(screen: Screen, body: dict[str, Any]) -> None:
-    screen.facts(
-        [
-            ("Looked at", plain(body.get("selected_total_candidates"))),
-            ("Tasks repaired", plain(body.get("repaired_existing_tasks"))),
-            ("Runs given a task", plain(body.get("repaired_missing_tasks"))),
-            ("Dispatched", plain(body.get("dispatched_tasks"))),
-        ]
+    screen.fields(
+        body,
+        "looked at=selected_total_candidates, tasks repaired=repaired_existing_tasks, "
+        "runs given a task=repaired_missing_tasks, dispatched=dispatched_tasks",
     )
     for each in _FAILURE_LISTS:
         for failure in body.get(each) or []:

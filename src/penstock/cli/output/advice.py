@@ -1,4 +1,4 @@
-"""What to do next, for each reason with which a server refuses a command."""
+"""Advice for each reason with which a server refuses a command."""
 
 from __future__ import annotations
 

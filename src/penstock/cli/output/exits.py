@@ -130,12 +130,12 @@ class UnknownCommand(click.UsageError):
 
 
 def echo_err(message: str) -> None:
-    """Talk to the person, on stderr, so that stdout holds data only."""
+    """Print a message on stderr; stdout is for data."""
     _write_line(shown(message), None)
 
 
 def warn(message: str) -> None:
-    """Talk with a raised finger."""
+    """Print a warning on stderr."""
     _write_line(f"{click.style('warning:', fg='yellow', bold=True)} {shown(message)}", None)
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli.output.columns import CellOf, Row, columns, lookup
 from penstock.cli.output.escapes import shown
 from penstock.cli.output.exits import echo_err
-from penstock.cli.output.times import parsed, relative
+from penstock.cli.output.times import parsed, relative, span
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -96,6 +97,16 @@ class Screen:
                 highlight=False, markup=False, emoji=False, width=_PIPE_COLUMNS, color_system=None
             )
         self.now = datetime.now(UTC)
+        self._formats: dict[str, Callable[[Any], ScreenCell]] = {
+            "": plain,
+            "name": name,
+            "status": status,
+            "when": self.when,
+            "exact": self.when_exactly,
+            "span": lambda value: ScreenCell(span(value)) if isinstance(value, int | float) else NOTHING,
+            "flag": lambda value: ScreenCell("yes", "yellow") if value else NOTHING,
+            "bool": lambda value: plain(bool(value)),
+        }
 
     @property
     def is_terminal(self) -> bool:
@@ -119,6 +130,35 @@ class Screen:
     def facts(self, pairs: Iterable[tuple[str, ScreenCell]]) -> None:
         """Draw one line per named fact that there is."""
         self._print_table(_fact_grid(pairs))
+
+    def rows(
+        self, rows: Sequence[Row], declaration: str, heading: str = "", *, empty: str = "", **given: CellOf
+    ) -> None:
+        """Draw a table of declared columns (see `columns`) under a heading. Without rows, only `empty` is reported."""
+        if not rows:
+            if empty:
+                echo_err(empty)
+            return
+        if heading:
+            self.heading(heading)
+        drawn = [self._cells(row, declaration, given) for row in rows]
+        self.table([each.label for each in columns(declaration)], drawn)
+
+    def fields(self, body: Row, declaration: str, **given: CellOf) -> None:
+        """Draw one line per declared field (see `columns`) that has a value."""
+        self.facts(self.field_facts(body, declaration, **given))
+
+    def field_facts(self, body: Row, declaration: str, **given: CellOf) -> Iterable[tuple[str, ScreenCell]]:
+        """The declared fields of an object, with their labels."""
+        labels = [each.label[0].upper() + each.label[1:] for each in columns(declaration)]
+        return zip(labels, self._cells(body, declaration, given), strict=True)
+
+    def _cells(self, row: Row, declaration: str, given: Mapping[str, CellOf]) -> list[ScreenCell]:
+        drawn: list[ScreenCell] = []
+        for _, key, field, how in columns(declaration):
+            value = given[key](row) if key in given else lookup(row, field)
+            drawn.append(value if isinstance(value, ScreenCell) else self._formats[how](value))
+        return drawn
 
     def heading(self, text: str) -> None:
         """Draw the line above what follows."""
@@ -187,11 +227,6 @@ class Screen:
             self._console.print(table)
         for line in capture.get().splitlines():
             sys.stdout.write(f"{line.rstrip()}\n")
-
-
-def nothing_yet(message: str) -> None:
-    """Report an empty result, and suggest the next command."""
-    echo_err(message)
 
 
 def _text(cell: ScreenCell) -> Text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 
 import click
@@ -50,36 +51,21 @@ def print_reference(ctx: click.Context) -> None:
     click.echo(render(root), nl=False)
 
 
-@docs.verb("settings", example="penstock docs settings > docs/reference/settings.md", reach=CommandReach.TEXT)
-def print_settings() -> None:
-    """Print the reference of all settings as Markdown."""
-    from penstock.settings import reference_markdown
+def _add_page(page: str, help_text: str, module: str, function: str) -> None:
+    """Add a command that prints what a function of a module returns; the module is imported on use."""
 
-    click.echo(reference_markdown(), nl=False)
+    def print_page() -> None:
+        click.echo(getattr(importlib.import_module(module), function)(), nl=False)
 
-
-@docs.verb("reasons", example="penstock docs reasons > docs/reference/reasons.md", reach=CommandReach.TEXT)
-def print_reasons() -> None:
-    """Print the reference of all reasons for refusals as Markdown."""
-    from penstock.server.reference.markdown import reasons_markdown
-
-    click.echo(reasons_markdown(), nl=False)
+    print_page.__doc__ = f"Print the reference of {help_text} as Markdown."
+    example = f"penstock docs {page} > docs/reference/{page}.md"
+    docs.verb(page, example=example, reach=CommandReach.TEXT)(print_page)
 
 
-@docs.verb("errors", example="penstock docs errors > docs/reference/errors.md", reach=CommandReach.TEXT)
-def print_errors() -> None:
-    """Print the reference of the SDK's errors as Markdown."""
-    from penstock.cli.reference.errors import errors_markdown
-
-    click.echo(errors_markdown(), nl=False)
-
-
-@docs.verb("http", example="penstock docs http > docs/reference/http.md", reach=CommandReach.TEXT)
-def print_operations() -> None:
-    """Print the reference of all HTTP operations as Markdown."""
-    from penstock.server.reference.markdown import operations_markdown
-
-    click.echo(operations_markdown(), nl=False)
+_add_page("settings", "all settings", "penstock.settings", "reference_markdown")
+_add_page("reasons", "all reasons for refusals", "penstock.server.reference.markdown", "reasons_markdown")
+_add_page("errors", "the SDK's errors", "penstock.cli.reference.errors", "errors_markdown")
+_add_page("http", "all HTTP operations", "penstock.server.reference.markdown", "operations_markdown")
 
 
 def render(root: NounGroup) -> str:

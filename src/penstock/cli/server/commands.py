@@ -10,7 +10,7 @@ import click
 
 from penstock.cli.grammar import CommandReach, noun
 from penstock.cli.output.exits import CommandError, echo_err
-from penstock.cli.output.screen import Screen, name, plain, status
+from penstock.cli.output.screen import Screen, plain, status
 from penstock.cli.server.settings import explained, listen_flags, load_settings
 from penstock.cli.transport.session import CliSession, show_json
 
@@ -61,27 +61,16 @@ def show_health(session: CliSession) -> None:
 
 
 def _draw_info(screen: Screen, body: dict[str, Any]) -> None:
-    control = body.get("control_plane") or {}
     protocol = body.get("worker_protocol") or {}
-    screen.facts(
-        [
-            ("Server", name(body.get("server_id"))),
-            ("Version", plain(body.get("version"))),
-            ("Default namespace", plain(body.get("default_namespace"))),
-            ("Control plane", plain(control.get("version"))),
-            ("Worker protocol", plain(protocol.get("version"))),
-        ]
+    screen.fields(
+        body,
+        "server=server_id:name, version, default namespace, control plane=control_plane.version, "
+        "worker protocol=worker_protocol.version",
     )
     fleet = body.get("worker_fleet")
     if isinstance(fleet, dict):
         screen.heading("Workers")
-        screen.facts(
-            [
-                ("Active", plain(fleet.get("active_workers"))),
-                ("Task queues", plain(fleet.get("queues"))),
-                ("Builds", plain(fleet.get("build_ids"))),
-            ]
-        )
+        screen.fields(fleet, "active=active_workers, task queues=queues, builds=build_ids")
     _draw_switches(screen, "Capabilities", protocol.get("server_capabilities"))
     _draw_switches(screen, "Limits", body.get("limits"))
 

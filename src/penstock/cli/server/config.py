@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.dispatch.files import (
+    ROOT_OPTION,
+    SET_OPTION,
+    STRICT_OPTION,
+    Sources,
     found_files,
-    load_or_exit,
     print_warnings,
     problem_body,
-    source_options,
 )
 from penstock.cli.grammar import CommandReach, noun
 from penstock.cli.output.exits import echo_err
-from penstock.cli.output.screen import Screen, ScreenCell, name, nothing_yet, plain
+from penstock.cli.output.screen import Screen, ScreenCell, name, plain
 from penstock.cli.server.settings import load_settings
 from penstock.cli.transport.session import CliSession, show_json
 
@@ -34,7 +36,6 @@ _CONFIG = click.option(
     help="TOML file of a server, or of dispatch: one with the table [penstock], [temporal] or [tool.penstock].",
 )
 _NAMED = click.argument("named", type=click.Path(path_type=Path), nargs=-1, metavar="[FILE]...")
-_ROOT, _SET, _STRICT = source_options()
 
 
 @noun("config", example="penstock config check penstock.toml")
@@ -45,9 +46,9 @@ def config() -> None:
 @config.verb("check", example="penstock config check dispatch.toml --strict", reach=CommandReach.HERE)
 @_NAMED
 @_CONFIG
-@_ROOT
-@_SET
-@_STRICT
+@ROOT_OPTION
+@SET_OPTION
+@STRICT_OPTION
 @click.pass_obj
 def check(
     session: CliSession,
@@ -64,7 +65,7 @@ def check(
     found = [] if given or of_dispatch is not None else found_files(root)
     answer: dict[str, Any] = {"valid": True, "warnings": []}
     if of_dispatch is not None or found:
-        dispatch = load_or_exit(session, of_dispatch or found, root, overrides, strict=strict)
+        dispatch = Sources(of_dispatch or found, root, overrides, strict).load_or_exit(session)
         print_warnings(dispatch)
         answer["warnings"] = [problem_body(warning) for warning in dispatch.warnings]
         answer["fingerprint"] = dispatch.fingerprint
@@ -82,8 +83,8 @@ def check(
 @config.verb("show", example="penstock config show --effective dispatch.toml", reach=CommandReach.HERE)
 @_NAMED
 @_CONFIG
-@_ROOT
-@_SET
+@ROOT_OPTION
+@SET_OPTION
 @click.option("--effective", is_flag=True, help="Of a dispatch configuration, show the built-in values too.")
 @click.option(
     "--queue",
@@ -119,13 +120,7 @@ def show(
     if queue is not None:
         _show_queue(session, settings, queue)
         return
-    rows = describe(settings)
-    if session.json:
-        show_json(json.dumps([{"name": row.name, "value": row.value, "source": row.source} for row in rows]))
-        return
-    Screen().table(
-        ["setting", "value", "from"], [[name(row.name), plain(row.value), plain(row.source)] for row in rows]
-    )
+    _show_rows(session, [(row.name, row.value, row.source) for row in describe(settings)])
 
 
 @config.verb("schema", example="penstock config schema > dispatch.schema.json", reach=CommandReach.HERE)
@@ -160,19 +155,15 @@ def _show_dispatch(
 ) -> None:
     from penstock.dispatch.inspection.effective import BUILT_IN_SOURCE, rows
 
-    found = rows(load_or_exit(session, files, root, overrides))
+    found = rows(Sources(files, root, overrides).load_or_exit(session))
     found = [row for row in found if effective or row.source != BUILT_IN_SOURCE]
-    if session.json:
-        show_json(
-            json.dumps(
-                [{"name": row.path, "value": row.value, "source": row.source} for row in found],
-                ensure_ascii=False,
-            )
-        )
-        return
-    Screen().table(
-        ["setting", "value", "from"], [[name(row.path), plain(row.value), plain(row.source)] for row in found]
-    )
+    _show_rows(session, [(row.path, row.value, row.source) for row in found])
+
+
+def _show_rows(session: CliSession, rows: Sequence[tuple[str, Any, str]]) -> None:
+    """Show settings with their values and sources."""
+    found = [{"name": path, "value": value, "source": source} for path, value, source in rows]
+    session.show_data(found, lambda screen: screen.rows(found, "setting=name:name, value, from=source"))
 
 
 def _show_queue(session: CliSession, settings: Settings, given: str) -> None:
@@ -186,7 +177,7 @@ def _show_queue(session: CliSession, settings: Settings, given: str) -> None:
         show_json(json.dumps([_as_json(limit) for limit in limits]))
         return
     if not limits:
-        nothing_yet("No limit is declared for this task queue.")
+        echo_err("No limit is declared for this task queue.")
         return
     Screen().table(["tasks", "scope", "limit", "value", "from"], [_drawn(limit) for limit in limits])
     echo_err("Limits that operators set on the running server take precedence.")

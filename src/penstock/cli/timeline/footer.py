@@ -108,7 +108,7 @@ def draw_task_stack(screen: Screen, described: Mapping[str, Any]) -> None:
 
 
 def run_status(described: Mapping[str, Any]) -> list[tuple[str, ScreenCell]]:
-    """What a run waits for, and what blocks it."""
+    """Facts about the waits of a run, and what blocks it."""
     pending = described.get("pending")
     work = ("Pending", plain(_pending(pending) if isinstance(pending, Mapping) else None))
     blocked = described.get("blocked")

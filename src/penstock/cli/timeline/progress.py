@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.cli.output.payload_text import opened
-from penstock.cli.output.screen import Screen, name, plain, status
+from penstock.cli.output.screen import Screen
 from penstock.cli.timeline.payloads import in_short
 
 
@@ -33,20 +33,10 @@ def heartbeat_text(heartbeat: object) -> str | None:
 def draw_open_activities(screen: Screen, described: Mapping[str, Any]) -> None:
     """Draw the activities that a run waits for; nothing if there are none."""
     rows: Sequence[dict[str, Any]] = described.get("pending_activities") or []
-    if not rows:
-        return
-    screen.heading("Open activities")
-    screen.table(
-        ["activity", "status", "summary", "attempts", "heartbeat", "details"],
-        [
-            [
-                name(each.get("activity_type")),
-                status(each.get("status")),
-                plain(each.get("summary")),
-                plain(each.get("attempt_count")),
-                screen.when(each.get("last_heartbeat_at")),
-                plain(heartbeat_text(each.get("last_heartbeat"))),
-            ]
-            for each in rows
-        ],
+    screen.rows(
+        rows,
+        "activity=activity_type:name, status:status, summary, attempts=attempt_count, "
+        "heartbeat=last_heartbeat_at:when, details",
+        "Open activities",
+        details=lambda each: heartbeat_text(each.get("last_heartbeat")),
     )

@@ -41,7 +41,7 @@ class ServerResponse:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the server listens."""
+    """The address of a server."""
 
     scheme: str
     host: str
@@ -173,7 +173,7 @@ class ServerConnection:
         """The response of the first server that answers; if none does, the problem of each."""
         targets = (self.target, *self.others)
         problems: list[str] = []
-        for place, target in enumerate(targets):
+        for number, target in enumerate(targets):
             try:
                 answer = self._exchange(target, method, f"{target.prefix}{url}", content, plane)
             except ServerUnreachable as problem:
@@ -181,11 +181,11 @@ class ServerConnection:
                 may_go_on = method == "GET" or isinstance(problem, RequestNotSent)
                 if not may_go_on or len(targets) == 1:
                     raise
-                if place == len(targets) - 1:
+                if number == len(targets) - 1:
                     raise ServerUnreachable(" ".join(problems), problem.advice) from problem
             else:
                 is_away = method == "GET" and answer.status in _AWAY_STATUSES
-                if not is_away or place == len(targets) - 1:
+                if not is_away or number == len(targets) - 1:
                     return answer
         raise AssertionError("there is at least one server")
 

@@ -26,7 +26,7 @@ SIGNATURE_VARIABLES = (
     "DW_SIGNATURE_KEY",
     "DW_WORKER_SIGNATURE_KEY",
 )
-"""Where the environment has keys for a server that wants signatures."""
+"""Variables with keys for a server that requires signatures."""
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 
 
@@ -57,7 +57,7 @@ class CliSession:
         )
 
     def _signing(self) -> RequestSigning | None:
-        """What to sign requests with, if there is a key."""
+        """The keys that sign requests, if there are any."""
         if self.signature_key is None and not any(os.environ.get(each) for each in SIGNATURE_VARIABLES):
             return None
         from penstock.cli.transport.signing import RequestSigning
@@ -72,6 +72,15 @@ class CliSession:
         from penstock.cli.output.screen import Screen
 
         draw(Screen(), answer.body)
+
+    def show_data(self, data: Any, draw: Callable[[Screen], None]) -> None:
+        """Print data of this machine: as JSON with --json, else with `draw`."""
+        if self.json:
+            show_json(json.dumps(data, ensure_ascii=False, default=str))
+            return
+        from penstock.cli.output.screen import Screen
+
+        draw(Screen())
 
     def _show_refusal(self, text: str) -> None:
         """With --json, a refusal is data too: scripts branch on its `reason`."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 from penstock.cli.grammar import noun
+from penstock.cli.inputs import CONFIRM_DELETION, confirm
 from penstock.cli.output.exits import echo_err
-from penstock.cli.output.screen import Screen, name, nothing_yet, plain, status
+from penstock.cli.output.screen import Screen, name, plain
 from penstock.cli.transport.session import CliSession
 
 _TYPES = ("keyword", "text", "int", "double", "bool", "datetime", "keyword_list")
@@ -45,10 +45,7 @@ def create_attribute(session: CliSession, attribute: str, kind: str) -> None:
 def delete_attribute(session: CliSession, attribute: str, yes: bool) -> None:
     """Remove the type of a search attribute; the values of workflows are kept."""
     connection = session.connect()
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("Deleting asks for confirmation; without a terminal, pass --yes.")
-        click.confirm(f"Delete the search attribute {attribute}?", abort=True, err=True)
+    confirm(f"Delete the search attribute {attribute}?", yes, CONFIRM_DELETION)
     session.show(connection.delete("search-attributes", attribute), _draw_one)
     echo_err(f"Deleted the search attribute {attribute}.")
 
@@ -58,20 +55,11 @@ def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
     rows = [(each, kind, "server") for each, kind in (body.get("system_attributes") or {}).items()]
     rows += [(each, kind, "namespace") for each, kind in custom.items()]
     screen.table(
-        ["name", "type", "of the"],
-        [[name(each), plain(kind), plain(owner)] for each, kind, owner in rows],
+        ["name", "type", "of the"], [[name(each), plain(kind), plain(owner)] for each, kind, owner in rows]
     )
     if not custom:
-        nothing_yet(
-            "None of your own yet. Create one with `penstock search-attribute create NAME --type TYPE`."
-        )
+        echo_err("None of your own yet. Create one with `penstock search-attribute create NAME --type TYPE`.")
 
 
 def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
-    screen.facts(
-        [
-            ("Name", name(body.get("name"))),
-            ("Type", plain(body.get("type"))),
-            ("Outcome", status(body.get("outcome"))),
-        ]
-    )
+    screen.fields(body, "name:name, type, outcome:status")

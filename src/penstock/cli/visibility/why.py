@@ -9,19 +9,15 @@ import click
 from penstock.cli.grammar import VerbCommand
 from penstock.cli.output.exits import CommandError, RequestRefused
 from penstock.cli.output.hints import command_hint
-from penstock.cli.output.screen import Screen, ScreenCell, name, plain, status
+from penstock.cli.output.screen import Screen, ScreenCell, plain, status
 from penstock.cli.output.times import parsed, span
 from penstock.cli.transport.session import CliSession
 
 if TYPE_CHECKING:
     from penstock.cli.transport.connection import ServerConnection, ServerResponse
 
-_NOUNS = {
-    "workflows": "instance_not_found",
-    "activities": "activity_not_found",
-    "tasks": "task_not_found",
-}
-"""Where an id is searched, and the error if it is not found."""
+_NOUNS = {"workflows": "instance_not_found", "activities": "activity_not_found", "tasks": "task_not_found"}
+"""Kinds of objects to look up, in order, and the reason for a missing one."""
 
 
 @click.command("why", cls=VerbCommand, example="penstock why charge-42")
@@ -112,23 +108,10 @@ def _draw_frees(screen: Screen, binding: dict[str, Any]) -> None:
 
 
 def _draw_holders(screen: Screen, binding: dict[str, Any]) -> None:
-    holders = binding.get("holders") or []
-    if not holders:
-        return
-    screen.heading("Who holds it")
-    screen.table(
-        ["task", "of", "task queue", "worker", "for", "lease ends"],
-        [
-            [
-                name(each.get("task_id")),
-                plain(each.get("workflow_id")),
-                plain(each.get("task_queue")),
-                plain(each.get("worker")),
-                ScreenCell(span(each.get("age_seconds") or 0)),
-                screen.when(each.get("expires_at")),
-            ]
-            for each in holders
-        ],
+    screen.rows(
+        binding.get("holders") or [],
+        "task=task_id:name, of=workflow_id, task queue, worker, for=age_seconds:span, lease ends=expires_at:when",
+        "Who holds it",
     )
 
 
@@ -137,56 +120,31 @@ def _draw_position(screen: Screen, position: dict[str, Any] | None) -> None:
         return
     about = "" if position.get("is_exact") else "about "
     screen.heading(f"Position: {about}{position.get('ahead')} ahead")
-    rows = [
-        [ScreenCell(f"priority {each.get('priority')}"), plain(each.get("tasks"))]
-        for each in position.get("ahead_by_priority") or []
-    ]
+    keys = position.get("ahead_by_key") or []
+    others = (position.get("ahead_of_other_keys") or 0) - sum(each.get("tasks") or 0 for each in keys)
+    levels = position.get("ahead_by_priority") or []
+    rows = [{"of": f"priority {each.get('priority')}", "tasks": each.get("tasks")} for each in levels]
     rows += [
-        [ScreenCell(f"key {each.get('fairness_key') or '(no key)'}"), plain(each.get("tasks"))]
-        for each in position.get("ahead_by_key") or []
+        {"of": f"key {each.get('fairness_key') or '(no key)'}", "tasks": each.get("tasks")} for each in keys
     ]
-    rest = (position.get("ahead_of_other_keys") or 0) - sum(
-        each.get("tasks") or 0 for each in position.get("ahead_by_key") or []
-    )
-    if rest > 0:
-        rows.append([ScreenCell("other keys"), plain(rest)])
-    if position.get("ahead_of_own_key"):
-        rows.append([ScreenCell("its own key"), plain(position.get("ahead_of_own_key"))])
-    if rows:
-        screen.table(["of", "tasks before it"], rows)
+    rows += [{"of": "other keys", "tasks": others}] * (others > 0)
+    if own := position.get("ahead_of_own_key"):
+        rows.append({"of": "its own key", "tasks": own})
+    screen.rows(rows, "of, tasks before it=tasks")
 
 
 def _draw_next(screen: Screen, constraints: list[dict[str, Any]]) -> None:
-    if not constraints:
-        return
-    screen.heading("What binds next")
-    screen.table(
-        ["kind", "scope", "binds", "what it is"],
-        [
-            [
-                name(each.get("kind")),
-                plain(each.get("scope")),
-                ScreenCell("now" if each.get("is_closed") else "before its turn"),
-                plain(each.get("message")),
-            ]
-            for each in constraints
-        ],
+    screen.rows(
+        constraints,
+        "kind:name, scope, binds, what it is=message",
+        "What binds next",
+        binds=lambda each: ScreenCell("now" if each.get("is_closed") else "before its turn"),
     )
 
 
 def _draw_activities(screen: Screen, activities: list[dict[str, Any]]) -> None:
-    if not activities:
-        return
-    screen.heading("Its open activities")
-    screen.table(
-        ["activity", "type", "kind", "why"],
-        [
-            [
-                name(each.get("activity_id")),
-                plain(each.get("activity_type")),
-                status((each.get("binding") or {}).get("kind")),
-                plain(each.get("summary")),
-            ]
-            for each in activities
-        ],
+    screen.rows(
+        activities,
+        "activity=activity_id:name, type=activity_type, kind=binding.kind:status, why=summary",
+        "Its open activities",
     )

@@ -22,27 +22,27 @@ FILES_MAX = 20_000
 Stamps = dict[str, tuple[int, int]]
 
 
-def run_reloading(place: Path) -> int:
+def run_reloading(root: Path) -> int:
     """Run this command without `--reload` until it is stopped; returns its exit code."""
     command = [each for each in sys.orig_argv if each != "--reload"]
-    return ReloadSupervisor(command, place).run()
+    return ReloadSupervisor(command, root).run()
 
 
 class ReloadSupervisor:
     """Keeps one process running. Signals are handed on to it, and end the supervisor with it."""
 
-    def __init__(self, command: Sequence[str], place: Path) -> None:
-        self._command, self._place = command, place
+    def __init__(self, command: Sequence[str], root: Path) -> None:
+        self._command, self._root = command, root
         self._child: subprocess.Popen[bytes] | None = None
-        self._told_to_end = False
+        self._stopping = False
 
     def run(self) -> int:
-        before = {each: signal.signal(each, self._heard) for each in ENDS}
+        before = {each: signal.signal(each, self._on_signal) for each in ENDS}
         try:
-            seen = stamps(self._place)
+            seen = stamps(self._root)
             self._start()
-            while self._waited():
-                now = stamps(self._place)
+            while self._wait_for_check():
+                now = stamps(self._root)
                 if now != seen:
                     self._changed(seen, now)
                     seen = now
@@ -54,42 +54,42 @@ class ReloadSupervisor:
             for each, handler in before.items():
                 signal.signal(each, handler)
 
-    def _waited(self) -> bool:
+    def _wait_for_check(self) -> bool:
         """Wait for the next check; False if it is to stop."""
-        if not self._told_to_end:
+        if not self._stopping:
             time.sleep(LOOK_SECONDS)
-        return not self._told_to_end
+        return not self._stopping
 
     def _start(self) -> None:
-        """Ctrl-C reaches all of a terminal's processes: the child gets it from here, and only once."""
+        """Start the process in its own session: Ctrl-C reaches it once, through the supervisor."""
         self._child = subprocess.Popen(self._command, start_new_session=True)
 
     def _changed(self, before: Stamps, now: Stamps) -> None:
         """Stop the process gracefully, and start another."""
         changed = sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-        echo_err(f"Changed: {os.path.relpath(changed[0], self._place)}{more}. Restarting.")
+        echo_err(f"Changed: {os.path.relpath(changed[0], self._root)}{more}. Restarting.")
         if self._child is not None and self._child.poll() is None:
             self._child.terminate()
             self._child.wait()
-        if not self._told_to_end:
+        if not self._stopping:
             self._start()
 
     def _ended(self, code: int) -> None:
         echo_err(f"It has ended with exit code {code}. It restarts when a file changes.")
         self._child = None
 
-    def _heard(self, number: int, _frame: FrameType | None) -> None:
-        self._told_to_end = True
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._stopping = True
         if self._child is not None and self._child.poll() is None:
-            # a terminal that is closed hangs up: workers take that for another wish
+            # workers do not shut down gracefully on the SIGHUP of a closed terminal
             self._child.send_signal(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
 
 
-def stamps(place: Path) -> Stamps:
+def stamps(root: Path) -> Stamps:
     """Code and configuration files below a directory, with their modification stamps."""
     found: Stamps = {}
-    for path in _files(place):
+    for path in _files(root):
         try:
             status = path.stat()
         except OSError:
@@ -100,7 +100,7 @@ def stamps(place: Path) -> Stamps:
     return found
 
 
-def _files(place: Path) -> Iterator[Path]:
-    for folder, folders, names in os.walk(place):
+def _files(root: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(root):
         folders[:] = [each for each in folders if not each.startswith(".") and each not in _NOT_CODE]
         yield from (Path(folder, name) for name in names if name.endswith(ENDINGS))

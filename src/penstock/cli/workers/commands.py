@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli.output.exits import echo_err
-from penstock.cli.output.screen import Screen, ScreenCell, name, nothing_yet, plain, status
+from penstock.cli.output.screen import Screen, ScreenCell, plain
 from penstock.cli.transport.session import CliSession
 from penstock.cli.workers.run_command import WorkerNoun, run_app
 
@@ -55,34 +55,13 @@ def deregister_worker(session: CliSession, worker_id: str) -> None:
 
 
 def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
-    rows = body.get("workers") or []
-    if not rows:
-        nothing_yet(NO_WORKERS)
-        return
-    screen.table(
-        [
-            "worker",
-            "task queue",
-            "status",
-            "runtime",
-            "build",
-            "workflows",
-            "activities",
-            "last seen",
-        ],
-        [
-            [
-                name(row.get("worker_id")),
-                plain(row.get("task_queue")),
-                status(row.get("status")),
-                plain(row.get("runtime")),
-                plain(row.get("build_id")),
-                slots(row, "workflow"),
-                slots(row, "activity"),
-                screen.when(row.get("last_heartbeat_at")),
-            ]
-            for row in rows
-        ],
+    screen.rows(
+        body.get("workers") or [],
+        "worker=worker_id:name, task queue, status:status, runtime, build=build_id, workflows, "
+        "activities, last seen=last_heartbeat_at:when",
+        empty=NO_WORKERS,
+        workflows=lambda row: slots(row, "workflow"),
+        activities=lambda row: slots(row, "activity"),
     )
 
 
@@ -94,22 +73,15 @@ def slots(row: dict[str, Any], kind: str) -> ScreenCell:
 
 
 def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
-    screen.facts(
-        [
-            ("Worker", name(body.get("worker_id"))),
-            ("Status", status(body.get("status"))),
-            ("Namespace", plain(body.get("namespace"))),
-            ("Task queue", plain(body.get("task_queue"))),
-            ("Runtime", plain(body.get("runtime"))),
-            ("SDK", plain(body.get("sdk_version"))),
-            ("Build", plain(body.get("build_id"))),
-            ("Workflow slots", slots(body, "workflow")),
-            ("Activity slots", slots(body, "activity")),
-            ("Workflow types", _types(body.get("supported_workflow_types"))),
-            ("Activity types", _types(body.get("supported_activity_types"))),
-            ("Registered", screen.when_exactly(body.get("registered_at"))),
-            ("Last seen", screen.when_exactly(body.get("last_heartbeat_at"))),
-        ]
+    screen.fields(
+        body,
+        "worker=worker_id:name, status:status, namespace, task queue, runtime, SDK=sdk_version, "
+        "build=build_id, workflow slots, activity slots, workflow types, activity types, "
+        "registered=registered_at:exact, last seen=last_heartbeat_at:exact",
+        workflow_slots=lambda body: slots(body, "workflow"),
+        activity_slots=lambda body: slots(body, "activity"),
+        workflow_types=lambda body: _types(body.get("supported_workflow_types")),
+        activity_types=lambda body: _types(body.get("supported_activity_types")),
     )
     metrics = body.get("process_metrics")
     if isinstance(metrics, dict) and metrics:
@@ -122,4 +94,4 @@ def _types(types: object) -> ScreenCell:
 
 
 def _draw_outcome(screen: Screen, body: dict[str, Any]) -> None:
-    screen.facts([("Worker", name(body.get("worker_id"))), ("Outcome", plain(body.get("outcome")))])
+    screen.fields(body, "worker=worker_id:name, outcome")

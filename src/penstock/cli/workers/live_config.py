@@ -68,10 +68,7 @@ class LiveConfigUpdater:
         try:
             anew = worker_profile_from(config, what.sources, what.words)
         except WorkerConfigErrors as problem:
-            log.error(
-                "The worker keeps its configuration; the new one is invalid: %s",
-                problem.message,
-            )
+            log.error("The worker keeps its configuration; the new one is invalid: %s", problem.message)
             return None
         return _values(replace(self._plan, profile=anew))
 

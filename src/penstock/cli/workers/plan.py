@@ -51,7 +51,7 @@ class WorkerPlan:
 
     @property
     def slots(self) -> int:
-        """How many tasks run at once, on each queue or on all of them."""
+        """Concurrent tasks, per queue or of all queues together (see `is_one`)."""
         if self.flags.processes is not None:
             return self.flags.processes
         if self.in_processes:
@@ -81,7 +81,7 @@ class WorkerPlan:
         return (asked or self.slots) if config is None else config.claims_most(self.slots, asked)
 
     def concurrency_line(self) -> str:
-        """What holds, in one line that does not change its form."""
+        """The concurrency settings in force, as one log line with a stable format."""
         cap = self.app.config.cluster_wide_cap if self.app.config is not None else None
         return (
             f"Concurrency config: processes={self.slots}, cluster_wide_cap={cap or 'unlimited'},"
@@ -89,7 +89,7 @@ class WorkerPlan:
         )
 
     def options(self) -> dict[str, Any]:
-        """What its workers are made with."""
+        """The options of the workers."""
         from penstock.sdk.worker.claim_options import Claiming
 
         flags, config = self.flags, self.app.config
@@ -143,13 +143,9 @@ class WorkerPlan:
         """The plan for a person to read."""
         draw_facts(self.facts())
 
-    def greet(self) -> None:
+    def announce(self) -> None:
         app, where = self.app, self.app.connection
-        counts: dict[str, Any] = {
-            "task": app.tasks,
-            "workflow": app.workflows,
-            "activity": app.activities,
-        }
+        counts: dict[str, Any] = {"task": app.tasks, "workflow": app.workflows, "activity": app.activities}
         things = ", ".join(_counted(len(each), name) for name, each in counts.items() if each)
         echo_err(f"Running {app.name} on {where.url}, namespace {where.namespace}: {things}.")
         if self.profile is not None:

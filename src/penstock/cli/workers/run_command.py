@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from penstock.cli.dispatch.files import dispatch_options, found_files, print_warnings
+from penstock.cli.dispatch.files import Sources, dispatch_options, found_files, print_warnings
 from penstock.cli.grammar import NounGroup, verb
 from penstock.cli.output.exits import CommandError, CommandInterrupted, Exit, RequestRefused, echo_err
 from penstock.cli.transport.session import CliSession, show_json
 from penstock.cli.workers.plan import GRACE_SECONDS, Flags, WorkerPlan, draw_facts
 from penstock.cli.workers.runner import WorkerRunner
 from penstock.cli.workers.worker_profile import (
-    Sources,
     WorkerConfigErrors,
     WorkerProfile,
     choose,
@@ -148,10 +147,7 @@ def run_app(
     module: str | None,
     queues: Sequence[str],
     listed: str | None,
-    files: tuple[Path, ...],
-    root: str | None,
-    overrides: tuple[str, ...],
-    strict: bool,
+    sources: Sources,
     profile: str | None,
     scope: str | None,
     check: bool,
@@ -168,7 +164,6 @@ def run_app(
         raise click.exceptions.Exit(run_reloading(Path.cwd()))
     _check_name(numbers["name"])
     wanted = _queue_names(queues, listed)
-    sources = Sources(files, root, overrides, strict)
     special = _profile_for(sources, wanted, profile, scope)
     if check and not named and special is not None and not doubts_about(special.config, special.scope):
         _show_without_app(session, special)
@@ -181,17 +176,17 @@ def run_app(
     with _explained():
         app.clients.prefer(**_flags(session))
         _configure_logs(loglevel.upper())
-        running = WorkerRunner(plan, lambda: _greet(session, plan))
-        hurried = running.run()
-    if hurried is not None:
-        raise click.exceptions.Exit(128 + hurried)
+        running = WorkerRunner(plan, lambda: _announce(session, plan))
+        forced_by = running.run()
+    if forced_by is not None:
+        raise click.exceptions.Exit(128 + forced_by)
     if running.killed:
         raise CommandError("ended_by_force", f"{running.killed} did not end in time and were ended by force.")
     echo_err("All workers have ended.")
 
 
 def _named(path: str | None, module: str | None) -> str:
-    """The app that is meant: as an argument, as a flag, or by the environment; empty where none is."""
+    """The app, from the argument, the flag or the environment; empty if there is none."""
     if path is not None and module is not None and path != module:
         raise click.UsageError(f"{path} and --module {module} cannot both be meant.")
     return path or module or os.environ.get(APP_VARIABLE, "").strip()
@@ -231,8 +226,7 @@ def _profile_for(
     sources: Sources, queues: Sequence[str], profile: str | None, scope: str | None
 ) -> WorkerProfile | None:
     """The worker's profile from the dispatch configuration; None if there is none and none was requested."""
-    asked = sources.files or sources.root or sources.overrides or sources.strict
-    if not asked and profile is None and scope is None and not found_files():
+    if sources == Sources() and profile is None and scope is None and not found_files():
         return None
     if len(queues) > 1:
         raise click.UsageError("With a dispatch configuration a worker serves one queue: name one.")
@@ -246,7 +240,7 @@ def _plan(app: Penstock, wanted: Sequence[str], flags: Flags, special: WorkerPro
         raise click.UsageError("--processes and --concurrency cannot both be meant.")
     if special is None:
         return WorkerPlan(app, _queues(app, wanted), flags)
-    _check_places(special, flags)
+    _check_activity_slots(special, flags)
     chosen = choose(special, app)
     warn_of(chosen)
     for each in chosen.notes:
@@ -254,8 +248,8 @@ def _plan(app: Penstock, wanted: Sequence[str], flags: Flags, special: WorkerPro
     return WorkerPlan(app, [special.task_queue], flags, special, chosen)
 
 
-def _check_places(special: WorkerProfile, flags: Flags) -> None:
-    """A profile that runs no activities has no use for a number of them."""
+def _check_activity_slots(special: WorkerProfile, flags: Flags) -> None:
+    """Refuse a number of activities with a profile that runs none."""
     if special.profile.max_concurrent_activities:
         return
     for name, given in (("--processes", flags.processes), ("--concurrency", flags.concurrency)):
@@ -267,7 +261,7 @@ def _check_places(special: WorkerProfile, flags: Flags) -> None:
 
 
 def _queues(app: Penstock, named: Sequence[str]) -> Sequence[str]:
-    """Those that are named, in the order of the app's configuration if it has one; else all."""
+    """The named queues, in the order of the app's configuration if it has one; all queues if none is named."""
     from penstock.sdk.tasks.queues import UnknownQueueError
 
     for queue in named:
@@ -287,10 +281,10 @@ def _show(session: CliSession, plan: WorkerPlan) -> None:
         plan.draw()
 
 
-def _greet(session: CliSession, plan: WorkerPlan) -> None:
+def _announce(session: CliSession, plan: WorkerPlan) -> None:
     if session.json:
         show_json(json.dumps(plan.facts()))
-    plan.greet()
+    plan.announce()
 
 
 def _load(path: str) -> Penstock:
@@ -320,7 +314,7 @@ def _flags(session: CliSession) -> dict[str, Any]:
 
 
 def _configure_logs(level: str) -> None:
-    """A program that has set up its logs by now keeps them."""
+    """Configure logging, unless the program has done so."""
     import logging
 
     if not logging.getLogger().handlers:

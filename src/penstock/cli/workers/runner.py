@@ -27,7 +27,7 @@ class WorkerRunner:
     def __init__(self, plan: WorkerPlan, on_start: Callable[[], None]) -> None:
         self._plan, self._on_start = plan, on_start
         self._workers: list[Worker] = []
-        self._beside: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
 
     def run(self) -> Signals | None:
         """Run until stopped; returns the signal that forced the exit, if any."""
@@ -50,7 +50,7 @@ class WorkerRunner:
         client = await plan.app.client()
         if is_first:
             self._on_start()
-            await self._settle_caps(client)
+            await self._send_caps(client)
         chosen = plan.chosen
         name = plan.flags.name
         watched = self._watched()
@@ -66,7 +66,7 @@ class WorkerRunner:
         self._workers.append(worker)
         if watched is not None:
             watched.on_change(LiveConfigUpdater(plan, worker).on_config_change)
-            self._look_after(watched.watch())
+            self._run_in_background(watched.watch())
         return worker
 
     def _watched(self) -> WatchedDispatch | None:
@@ -74,7 +74,7 @@ class WorkerRunner:
         what = self._plan.profile
         return None if what is None else what.sources.watched(what.config)
 
-    async def _settle_caps(self, client: Client) -> None:
+    async def _send_caps(self, client: Client) -> None:
         from penstock.sdk.tasks.declared_caps import DeclaredCaps
         from penstock.sdk.worker.error_policy import log
 
@@ -91,13 +91,13 @@ class WorkerRunner:
         notice = await caps.cannot_bind(plan.slots) if plan.app.config.cluster_wide_cap else None
         if notice is not None:
             log.warning("%s", notice)
-        self._look_after(caps.watch())
+        self._run_in_background(caps.watch())
 
-    def _look_after(self, work: Awaitable[None]) -> None:
+    def _run_in_background(self, work: Awaitable[None]) -> None:
         import asyncio
 
         task = asyncio.ensure_future(work)
-        self._beside.add(task)  # it ends with the loop
+        self._background.add(task)  # it ends with the loop
 
 
 def _all_activities(app: Penstock) -> list[Callable[..., Any]]:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli.dispatch.files import DispatchMisconfigured, load_for_command
+from penstock.cli.dispatch.files import DispatchMisconfigured, Sources
 from penstock.cli.output.exits import Exit, warn
 
 if TYPE_CHECKING:
     from penstock.dispatch import DispatchConfig, DispatchConfigError, Profile, Scope, Selection
-    from penstock.dispatch.watcher import WatchedDispatch
     from penstock.sdk.app import Penstock
 
 Found = TypeVar("Found")
@@ -43,29 +41,6 @@ class WorkerConfigErrors(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         for error in self.errors:
             DispatchMisconfigured(error).show(file)
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """The sources of the configuration."""
-
-    files: Sequence[Path] = ()
-    root: str | None = None
-    overrides: Sequence[str] = ()
-    strict: bool = False
-
-    def load(self) -> DispatchConfig:
-        return load_for_command(self.files, self.root, self.overrides, strict=self.strict)
-
-    def watched(self, config: DispatchConfig) -> WatchedDispatch | None:
-        """A watcher for the loaded configuration; None if it has no file."""
-        from penstock.cli.dispatch.files import found_files
-        from penstock.dispatch.watcher import WatchedDispatch
-
-        files = list(self.files or found_files(self.root))
-        if not files:
-            return None
-        return WatchedDispatch(files, self.root, overrides=self.overrides, strict=self.strict, current=config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +171,7 @@ def choose(what: WorkerProfile, app: Penstock) -> SelectedCode:
         [activities[name][1] for name in selection.activities] if registered else [],
         selection,
         planned.notes,
-        [*planned.warnings, *_strangers(what.config, activities)],
+        [*planned.warnings, *_unknown_activities(what.config, activities)],
     )
 
 
@@ -205,7 +180,7 @@ def warn_of(chosen: SelectedCode) -> None:
         warn(each)
 
 
-def _strangers(config: DispatchConfig, known: Mapping[str, Any]) -> list[str]:
+def _unknown_activities(config: DispatchConfig, known: Mapping[str, Any]) -> list[str]:
     """Activities that the configuration routes, and the app does not have."""
     from penstock.dispatch.problems import hint_towards
 

@@ -13,7 +13,7 @@ import click
 
 from penstock.cli.output.exits import CommandError, echo_err
 from penstock.cli.output.hints import command_hint
-from penstock.cli.output.screen import Screen, name, plain, status
+from penstock.cli.output.screen import Screen, plain
 from penstock.cli.transport.connection import ServerConnection, ServerResponse
 from penstock.cli.transport.retrying_connection import RetryingConnection
 from penstock.cli.transport.session import CliSession
@@ -73,18 +73,10 @@ def draw_preview(screen: Screen, body: dict[str, Any]) -> None:
     """Draw the sample of a preview."""
     sample = body.get("sample") or []
     if sample:
-        screen.table(
-            ["workflow", "run", "type", "status", "started"],
-            [
-                [
-                    name(each.get("workflow_id")),
-                    plain(each.get("run_id")),
-                    plain(each.get("workflow_type")),
-                    status(each.get("status")),
-                    screen.when(each.get("started_at")),
-                ]
-                for each in sample
-            ],
+        screen.rows(
+            sample,
+            "workflow=workflow_id:name, run=run_id, type=workflow_type, status:status, "
+            "started=started_at:when",
         )
     of = f"; {len(sample)} of them are shown" if len(sample) < (body.get("matched") or 0) else ""
     echo_err(f"Found {counted(body)}{of}. Nothing was done.")
@@ -166,16 +158,4 @@ def _draw(screen: Screen, total: _Total) -> None:
         ]
     )
     if total.failures:
-        screen.heading("Failures")
-        screen.table(
-            ["workflow", "run", "reason", "message"],
-            [
-                [
-                    name(each.get("workflow_id")),
-                    plain(each.get("run_id")),
-                    plain(each.get("reason")),
-                    plain(each.get("message")),
-                ]
-                for each in total.failures
-            ],
-        )
+        screen.rows(total.failures, "workflow=workflow_id:name, run=run_id, reason, message", "Failures")

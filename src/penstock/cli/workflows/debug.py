@@ -47,7 +47,7 @@ def debug_workflow(session: CliSession, workflow_id: str, run_id: str | None, la
     answer = session.connect().get(*path_of(workflow_id, run_id), "debug", query=query)
     session.show(answer, _draw)
     if not session.json:
-        _say_what_next(answer.body, workflow_id, run_id)
+        _suggest_next(answer.body, workflow_id, run_id)
 
 
 def _draw(screen: Screen, body: dict[str, Any]) -> None:
@@ -121,23 +121,12 @@ def _draw_findings(screen: Screen, findings: list[dict[str, Any]]) -> None:
 
 
 def _draw_tasks(screen: Screen, tasks: list[dict[str, Any]]) -> None:
-    if not tasks:
-        return
-    screen.heading("Workflow tasks")
-    screen.table(
-        ["task", "kind", "status", "available", "held by", "lease ends", "attempts"],
-        [
-            [
-                name(each.get("task_id")),
-                plain(each.get("task_type")),
-                status("expired" if each.get("lease_expired") else each.get("status")),
-                screen.when(each.get("available_at")),
-                plain(each.get("lease_owner")),
-                screen.when(each.get("lease_expires_at")),
-                plain(each.get("attempt_count")),
-            ]
-            for each in tasks
-        ],
+    screen.rows(
+        tasks,
+        "task=task_id:name, kind=task_type, status:status, available=available_at:when, held by=lease_owner, "
+        "lease ends=lease_expires_at:when, attempts=attempt_count",
+        "Workflow tasks",
+        status=lambda each: "expired" if each.get("lease_expired") else each.get("status"),
     )
     for each in tasks:
         message = each.get("replay_blocked_reason") or each.get("last_error")
@@ -156,24 +145,13 @@ def _draw_error(screen: Screen, text: str) -> None:
 
 
 def _draw_activities(screen: Screen, activities: list[dict[str, Any]]) -> None:
-    if not activities:
-        return
-    screen.heading("Open activities")
-    screen.table(
-        ["activity", "type", "status", "queue", "attempts", "held by", "heartbeat", "next"],
-        [
-            [
-                name(each.get("activity_execution_id")),
-                plain(each.get("activity_type")),
-                status(each.get("status")),
-                plain(each.get("queue")),
-                plain(each.get("attempt_count")),
-                plain((each.get("current_attempt") or {}).get("lease_owner")),
-                screen.when(each.get("last_heartbeat_at")),
-                screen.when(each.get("next_attempt_at") or _deadline(each)),
-            ]
-            for each in activities
-        ],
+    screen.rows(
+        activities,
+        "activity=activity_execution_id:name, type=activity_type, status:status, queue, "
+        "attempts=attempt_count, held by=current_attempt.lease_owner, heartbeat=last_heartbeat_at:when, "
+        "next:when",
+        "Open activities",
+        next=lambda each: each.get("next_attempt_at") or _deadline(each),
     )
     for each in activities:
         for what, message in (
@@ -207,7 +185,7 @@ def _draw_failures(screen: Screen, failures: list[dict[str, Any]]) -> None:
             screen.below(ScreenCell(line, "red"), _INDENT)
 
 
-def _say_what_next(body: dict[str, Any], workflow_id: str, run_id: str | None) -> None:
+def _suggest_next(body: dict[str, Any], workflow_id: str, run_id: str | None) -> None:
     history = command_hint("workflow", "history", *same_run(workflow_id, run_id))
     if body.get("diagnostic_status") == "terminal":
         echo_err(f"Read what happened with {history}.")

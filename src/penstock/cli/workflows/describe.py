@@ -9,7 +9,7 @@ import click
 from penstock.cli.grammar import verb
 from penstock.cli.output.exits import warn
 from penstock.cli.output.payload_text import opened
-from penstock.cli.output.screen import Screen, ScreenCell, data, name, nothing_yet, plain, status
+from penstock.cli.output.screen import Screen, ScreenCell, data, plain
 from penstock.cli.output.times import parsed, span
 from penstock.cli.timeline.footer import draw_task_stack, run_status
 from penstock.cli.timeline.progress import draw_open_activities
@@ -38,33 +38,23 @@ def list_runs(session: CliSession, workflow_id: str) -> None:
 
 
 def _draw_one(screen: Screen, body: dict[str, Any]) -> None:
-    screen.facts(
-        [
-            ("Workflow", name(body.get("workflow_id"))),
-            ("Run", plain(_run(body))),
-            ("Type", plain(body.get("workflow_type"))),
-            ("Status", status(body.get("status"))),
-            ("Closed as", status(body.get("closed_reason"))),
-            *run_status(body),
-            ("Namespace", plain(body.get("namespace"))),
-            ("Task queue", plain(body.get("task_queue"))),
-            ("Build", plain(body.get("compatibility"))),
-            ("Business key", plain(body.get("business_key"))),
-            ("Parent", plain(_parent(body.get("parent")))),
-            ("Goes on from", plain(body.get("continued_from_run_id"))),
-            ("Retry of", plain(_retry(body))),
-            ("Input", _payload(body, "input")),
-            ("Output", _payload(body, "output")),
-            ("Memo", plain(body.get("memo"))),
-            ("Search attributes", plain(body.get("search_attributes"))),
-            ("Started", screen.when_exactly(body.get("started_at"))),
-            ("Last progress", screen.when_exactly(body.get("last_progress_at"))),
-            ("Closed", screen.when_exactly(body.get("closed_at"))),
-            ("Archived", screen.when_exactly(body.get("archived_at"))),
-            ("Run deadline", screen.when_exactly(body.get("run_deadline_at"))),
-            ("Execution deadline", screen.when_exactly(body.get("execution_deadline_at"))),
-        ]
+    identity = screen.field_facts(
+        body,
+        "workflow=workflow_id:name, run, type=workflow_type, status:status, closed as=closed_reason:status",
+        run=_run,
     )
+    details = screen.field_facts(
+        body,
+        "namespace, task queue, build=compatibility, business key, parent, goes on from=continued_from_run_id, "
+        "retry of, input, output, memo, search attributes, started=started_at:exact, "
+        "last progress=last_progress_at:exact, closed=closed_at:exact, archived=archived_at:exact, "
+        "run deadline=run_deadline_at:exact, execution deadline=execution_deadline_at:exact",
+        parent=lambda body: _parent(body.get("parent")),
+        retry_of=_retry,
+        input=lambda body: _payload(body, "input"),
+        output=lambda body: _payload(body, "output"),
+    )
+    screen.facts([*identity, *run_status(body), *details])
     draw_open_activities(screen, body)
     draw_task_stack(screen, body)
     warn_of_limits(body)
@@ -102,24 +92,12 @@ def _retry(body: dict[str, Any]) -> str | None:
 
 
 def _draw_runs(screen: Screen, body: dict[str, Any]) -> None:
-    rows = body.get("runs") or []
-    if not rows:
-        nothing_yet("No runs are kept of this workflow any more.")
-        return
-    screen.table(
-        ["#", "run", "status", "closed as", "started", "closed", "took"],
-        [
-            [
-                plain(row.get("run_number")),
-                name(row.get("run_id")),
-                status(row.get("status")),
-                status(row.get("closed_reason")),
-                screen.when(row.get("started_at")),
-                screen.when(row.get("closed_at")),
-                _took(row),
-            ]
-            for row in rows
-        ],
+    screen.rows(
+        body.get("runs") or [],
+        "#=run_number, run=run_id:name, status:status, closed as=closed_reason:status, "
+        "started=started_at:when, closed=closed_at:when, took",
+        empty="No runs are kept of this workflow any more.",
+        took=_took,
     )
 
 

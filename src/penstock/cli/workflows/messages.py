@@ -11,7 +11,7 @@ from penstock.cli.grammar import verb
 from penstock.cli.inputs import SecondsParam, arguments
 from penstock.cli.output.exits import ServerUnreachable, StillOpen, echo_err
 from penstock.cli.output.hints import command_hint
-from penstock.cli.output.screen import Screen, name, plain, status
+from penstock.cli.output.screen import Screen
 from penstock.cli.transport.connection import ANSWER_SECONDS, ServerConnection, ServerResponse
 from penstock.cli.transport.session import CliSession
 from penstock.cli.transport.wait import interruptible
@@ -144,14 +144,8 @@ def _again(verb_name: str, workflow_id: str, what: str, run_id: str | None, requ
 def _draw_signal(screen: Screen, body: dict[str, Any]) -> None:
     if body.get("retained"):
         echo_err("This request id was used before; the signal was not sent again.")
-    screen.facts(
-        [
-            ("Workflow", name(body.get("workflow_id"))),
-            ("Run", plain(body.get("run_id"))),
-            ("Signal", plain(body.get("signal_name"))),
-            ("Outcome", status(body.get("outcome"))),
-            ("Request id", plain(body.get("request_id"))),
-        ]
+    screen.fields(
+        body, "workflow=workflow_id:name, run=run_id, signal=signal_name, outcome:status, request id"
     )
 
 
@@ -163,13 +157,8 @@ def _draw_update(screen: Screen, body: dict[str, Any]) -> None:
     if body.get("update_status") == "completed":
         screen.value(result_of(body))
         return
-    screen.facts(
-        [
-            ("Workflow", name(body.get("workflow_id"))),
-            ("Run", plain(body.get("run_id"))),
-            ("Update", plain(body.get("update_name"))),
-            ("Update id", plain(body.get("update_id"))),
-            ("Status", status(body.get("update_status"))),
-            ("Request id", plain(body.get("request_id"))),
-        ]
+    screen.fields(
+        body,
+        "workflow=workflow_id:name, run=run_id, update=update_name, update id, "
+        "status=update_status:status, request id",
     )

@@ -23,9 +23,7 @@ input_option = click.option(
     help="One argument; repeat for more. A single JSON list is the whole argument list.",
 )
 request_id_option = click.option(
-    "--request-id",
-    metavar="ID",
-    help="Makes the request idempotent; generated if omitted.",
+    "--request-id", metavar="ID", help="Makes the request idempotent; generated if omitted."
 )
 
 

@@ -9,7 +9,7 @@ import click
 from penstock.cli.grammar import verb
 from penstock.cli.output.exits import echo_err
 from penstock.cli.output.hints import command_hint
-from penstock.cli.output.screen import Screen, name, nothing_yet, plain, status
+from penstock.cli.output.screen import Screen, plain, status
 from penstock.cli.transport.pages import LIST_PAGE_MAX, read_pages
 from penstock.cli.transport.session import CliSession
 
@@ -28,10 +28,7 @@ _QUERY = click.option(
 )
 
 
-@verb(
-    "list",
-    example="penstock workflow list --query \"WorkflowType = 'orders' AND StartTime > '24h ago'\"",
-)
+@verb("list", example="penstock workflow list --query \"WorkflowType = 'orders' AND StartTime > '24h ago'\"")
 @_TYPE
 @_STATUS
 @_QUERY
@@ -86,31 +83,18 @@ def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
         _draw_found(screen, body)
         return
     start = command_hint("workflow", "start", "--type", "TYPE", "--task-queue", "QUEUE")
-    nothing_yet(f"No workflows here. Start one with {start}.")
+    echo_err(f"No workflows here. Start one with {start}.")
 
 
 def _draw_found(screen: Screen, body: dict[str, Any]) -> None:
-    rows = body["workflows"]
-    if not rows:
-        nothing_yet(f"Nothing fits. See everything with {command_hint('workflow', 'list')}.")
-        return
-    screen.table(
-        ["workflow", "type", "status", "task queue", "business key", "started", "closed"],
-        [
-            [
-                name(row.get("workflow_id")),
-                plain(row.get("workflow_type")),
-                status(row.get("status")),
-                plain(row.get("task_queue")),
-                plain(row.get("business_key")),
-                screen.when(row.get("started_at")),
-                screen.when(row.get("closed_at")),
-            ]
-            for row in rows
-        ],
+    screen.rows(
+        body["workflows"],
+        "workflow=workflow_id:name, type=workflow_type, status:status, task queue, business key, "
+        "started=started_at:when, closed=closed_at:when",
+        empty=f"Nothing fits. See everything with {command_hint('workflow', 'list')}.",
     )
     if body.get("next_page_token"):
-        echo_err(f"The first {len(rows)} are shown. See more with --limit, or all with --all.")
+        echo_err(f"The first {len(body['workflows'])} are shown. See more with --limit, or all with --all.")
 
 
 def _draw_count(screen: Screen, body: dict[str, Any]) -> None:

@@ -19,9 +19,8 @@ from penstock.cli.inputs import (
 )
 from penstock.cli.output.exits import echo_err
 from penstock.cli.output.hints import command_hint
-from penstock.cli.output.screen import Screen, name, plain, status
+from penstock.cli.output.screen import Screen
 from penstock.cli.priority_options import with_priority_options
-from penstock.cli.transport.connection import ServerResponse
 from penstock.cli.transport.session import CliSession
 from penstock.cli.workflows.results import await_and_show_result
 from penstock.cli.workflows.run_options import input_option, new_request_id
@@ -33,13 +32,7 @@ from penstock.cli.workflows.run_options import input_option, new_request_id
     "    --task-queue orders --input '[\"order-1001\"]' --wait",
 )
 @click.option("--type", "workflow_type", required=True, metavar="TYPE", help="Workflow type to run.")
-@click.option(
-    "--id",
-    "--workflow-id",
-    "workflow_id",
-    metavar="ID",
-    help="Workflow id; generated if omitted.",
-)
+@click.option("--id", "--workflow-id", "workflow_id", metavar="ID", help="Workflow id; generated if omitted.")
 @click.option("--task-queue", "-t", metavar="NAME", help="Queue whose workers run it.")
 @input_option
 @click.option("--business-key", metavar="TEXT", help="Your own name for it, searchable with `list --query`.")
@@ -62,11 +55,18 @@ from penstock.cli.workflows.run_options import input_option, new_request_id
 @id_policy_options
 @click.option(
     "--execution-timeout",
+    "execution_timeout_seconds",
     type=SecondsParam(),
     metavar="TIME",
     help="Timeout of all runs together: 90s, 15m, 2h.",
 )
-@click.option("--run-timeout", type=SecondsParam(), metavar="TIME", help="Timeout of a single run.")
+@click.option(
+    "--run-timeout",
+    "run_timeout_seconds",
+    type=SecondsParam(),
+    metavar="TIME",
+    help="Timeout of a single run.",
+)
 @with_priority_options
 @click.option("--build-id", metavar="BUILD", help="Run only on workers of this build.")
 @click.option(
@@ -87,54 +87,36 @@ from penstock.cli.workflows.run_options import input_option, new_request_id
 @click.pass_obj
 def start_workflow(
     session: CliSession,
-    workflow_type: str,
-    workflow_id: str | None,
-    task_queue: str | None,
+    /,
     values: tuple[Any, ...],
-    business_key: str | None,
-    memo: dict[str, Any] | None,
     attributes: tuple[tuple[str, Any], ...],
-    duplicate_policy: str | None,
     id_policies: dict[str, Any],
-    execution_timeout: int | None,
-    run_timeout: int | None,
     priority_options: dict[str, Any],
-    build_id: str | None,
     signal_name: str | None,
     signal_values: tuple[Any, ...],
     wait: bool,
+    **fields: Any,
 ) -> None:
     """Start a workflow; with --signal signal it too, with --wait print its result."""
+    workflow_id, duplicate_policy = fields["workflow_id"], fields["duplicate_policy"]
     body = given(
-        workflow_type=workflow_type,
-        workflow_id=workflow_id,
-        task_queue=task_queue,
         input=arguments(values),
-        business_key=business_key,
-        memo=memo,
         search_attributes=pairs(attributes, "--search-attribute"),
-        duplicate_policy=duplicate_policy,
         **with_default(id_policies, workflow_id, duplicate_policy),
-        execution_timeout_seconds=execution_timeout,
-        run_timeout_seconds=run_timeout,
         **priority_options,
-        build_id=build_id,
+        **fields,
         deliver_cancel=True,
     )
     conflict = id_policies.get("id_conflict_policy")
     signal = _signal(workflow_id, duplicate_policy or conflict, signal_name, signal_values)
-    answer = _send(session, body | signal)
+    path = ("workflows", "signal-with-start") if signal else ("workflows",)
+    answer = session.connect().post(*path, body=body | signal)
     if not wait:
         session.show(answer, _draw_started)
         return
     started = str(answer.body.get("workflow_id"))
     echo_err(f"Started {started}; waiting until it is closed. Ctrl-C stops the waiting, not the workflow.")
     await_and_show_result(session, started, None, None, first_run_id=answer.body.get("run_id"))
-
-
-def _send(session: CliSession, body: dict[str, Any]) -> ServerResponse:
-    path = ("workflows", "signal-with-start") if "signal_name" in body else ("workflows",)
-    return session.connect().post(*path, body=body)
 
 
 def _signal(
@@ -159,15 +141,10 @@ def _signal(
 def _draw_started(screen: Screen, body: dict[str, Any]) -> None:
     if body.get("outcome") == "returned_existing_active":
         echo_err("It was already running; nothing was started.")
-    screen.facts(
-        [
-            ("Workflow", name(body.get("workflow_id"))),
-            ("Run", plain(body.get("run_id"))),
-            ("Type", plain(body.get("workflow_type"))),
-            ("Status", status(body.get("status"))),
-            ("Outcome", plain(body.get("outcome"))),
-            ("Signal", plain(body.get("signal_name"))),
-        ]
+    screen.fields(
+        body,
+        "workflow=workflow_id:name, run=run_id, type=workflow_type, status:status, outcome, "
+        "signal=signal_name",
     )
     echo_err(
         f"Follow it with {command_hint('workflow', 'history', str(body.get('workflow_id')), '--follow')}."

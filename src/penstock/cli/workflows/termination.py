@@ -6,61 +6,48 @@ from typing import Any
 
 import click
 
-from penstock.cli.grammar import verb
+from penstock.cli.grammar import verb, with_options
 from penstock.cli.inputs import given
 from penstock.cli.output.exits import echo_err
-from penstock.cli.output.screen import Screen, name, plain, status
+from penstock.cli.output.screen import Screen
 from penstock.cli.transport.session import CliSession
 from penstock.cli.workflows.run_options import path_of, reason_option, request_id_option, run_option
+
+command_options = with_options(click.argument("workflow_id"), run_option, reason_option, request_id_option)
+"""The arguments of commands that end a run: those of `send_command`."""
 
 _ASKED = "cancel_requested"
 """The outcome of cancelling a workflow whose code decides how it ends."""
 
 
 @verb("cancel", example='penstock workflow cancel order-1001 --reason "ordered twice"')
-@click.argument("workflow_id")
-@run_option
-@reason_option
-@request_id_option
+@command_options
 @click.pass_obj
-def cancel_workflow(
-    session: CliSession, workflow_id: str, run_id: str | None, reason: str | None, request_id: str | None
-) -> None:
+def cancel_workflow(session: CliSession, /, workflow_id: str, run_id: str | None, **fields: Any) -> None:
     """Cancel an open workflow, or request its cancellation if its code handles it."""
-    body = given(reason=reason, request_id=request_id)
-    outcome = _end(session, path_of(workflow_id, run_id), "cancel", body)
+    outcome = send_command(session, workflow_id, run_id, "cancel", fields)
     echo_err(f"Asked {workflow_id} to end." if outcome == _ASKED else f"Cancelled {workflow_id}.")
 
 
 @verb("terminate", example='penstock workflow terminate order-1001 --reason "runs wild"')
-@click.argument("workflow_id")
-@run_option
-@reason_option
-@request_id_option
+@command_options
 @click.pass_obj
-def terminate_workflow(
-    session: CliSession, workflow_id: str, run_id: str | None, reason: str | None, request_id: str | None
-) -> None:
+def terminate_workflow(session: CliSession, /, workflow_id: str, run_id: str | None, **fields: Any) -> None:
     """Terminate an open workflow."""
-    _end(session, path_of(workflow_id, run_id), "terminate", given(reason=reason, request_id=request_id))
+    send_command(session, workflow_id, run_id, "terminate", fields)
     echo_err(f"Terminated {workflow_id}.")
 
 
-def _end(session: CliSession, path: tuple[str, ...], how: str, body: dict[str, Any]) -> Any:
-    """The outcome, as the server names it."""
-    answer = session.connect().post(*path, how, body=body)
-    session.show(answer, draw_outcome)
-    return answer.body.get("outcome")
+def send_command(
+    session: CliSession, workflow_id: str, run_id: str | None, command: str, fields: dict[str, Any]
+) -> str:
+    """Send a command to a run, show the response, and return the outcome as the server names it."""
+    answer = session.connect().post(*path_of(workflow_id, run_id), command, body=given(**fields))
+    session.show(answer, _draw_outcome)
+    return str(answer.body.get("outcome"))
 
 
-def draw_outcome(screen: Screen, body: dict[str, Any]) -> None:
-    """Draw the outcome of a command."""
-    screen.facts(
-        [
-            ("Workflow", name(body.get("workflow_id"))),
-            ("Run", plain(body.get("run_id"))),
-            ("Type", plain(body.get("workflow_type"))),
-            ("Status", status(body.get("status"))),
-            ("Outcome", status(body.get("outcome"))),
-        ]
+def _draw_outcome(screen: Screen, body: dict[str, Any]) -> None:
+    screen.fields(
+        body, "workflow=workflow_id:name, run=run_id, type=workflow_type, status:status, outcome:status"
     )

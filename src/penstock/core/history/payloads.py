@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from penstock.core import json_text
@@ -150,8 +151,9 @@ def update_accepted(update: Update) -> NewEvent:
     return NewEvent(EventType.UPDATE_ACCEPTED, payload)
 
 
+@lru_cache(maxsize=256)
 def retry_snapshot(retry: RetrySchedule, timeouts: ActivityTimeouts) -> dict[str, Any]:
-    """The retry policy as it is delivered with a task."""
+    """The retry policy as it is delivered with a task; shared by all tasks with this policy, so never changed."""
     snapshot = {
         "snapshot_version": 1,
         "max_attempts": retry.max_attempts,

@@ -301,7 +301,8 @@ async def heartbeat(
             refusal = _timed_out(task, late)
         if refusal is not None:
             return Heartbeat(task, run, activity, recorded=False, reason=refusal.reason.value)
-        renewed = renew(task, tx.now_ms, task.claimed or ctx.settings.leases.of_activity(lease_ms))
+        longest_ms = ctx.settings.leases.activity_lease_ms
+        renewed = renew(task, tx.now_ms, task.claimed or min(lease_ms or longest_ms, longest_ms))
         newest = newest_details(
             activity.heartbeat_details, details, same_attempt=activity.heartbeat_at_ms is not None
         )
@@ -311,7 +312,7 @@ async def heartbeat(
                 renewed_activity, deadline_at_ms=running_deadline_at_ms(renewed_activity)
             )
         tx.tasks.save(renewed, TaskState.LEASED)
-        if ctx.journals:
+        if ctx.store.journals:
             tx.journal.append(journal_lines.renewed(renewed, tx.now_ms))
         tx.activities.save(renewed_activity)
         tx.workers.touch(namespace, report.owner, tx.now_ms)
@@ -784,10 +785,6 @@ def attempt_number(token: str) -> int | None:
     """The number in an attempt id (`3.…`), which distinguishes an old attempt from an unknown one."""
     number, dot, _ = token.partition(".")
     return int(number) if dot and number.isascii() and number.isdigit() and len(number) < 11 else None
-
-
-def attempt_id(number: int, secret: str) -> str:
-    return f"{number}.{secret}"
 
 
 def _live_task(run: Run) -> TaskId | None:

@@ -25,10 +25,9 @@ class TimedOut(Struct, frozen=True):
 async def overdue(ctx: EngineContext, namespace: str, limit: int) -> tuple[Sequence[ActivityId], bool]:
     """Up to `limit` activities with an expired timeout, and whether there are more."""
 
-    async def operation(tx: Tx) -> Sequence[ActivityId]:
-        return await tx.namespace_stats.overdue_activities(namespace, tx.now_ms, limit + 1)
-
-    found = await ctx.store.read(operation)
+    found = await ctx.store.read(
+        lambda tx: tx.namespace_stats.overdue_activities(namespace, tx.now_ms, limit + 1)
+    )
     return found[:limit], len(found) > limit
 
 

@@ -22,10 +22,10 @@ from penstock.ports.wakeups import queue_topic
 async def record_disconnect(ctx: EngineContext, namespace: str, worker_id: str, ago_ms: int) -> bool:
     """Record that a worker's poll connection closed `ago_ms` ago; returns whether the worker was marked dead."""
 
-    async def operation(tx: Tx) -> bool:
-        return await record_death(tx, namespace, worker_id, tx.now_ms - ago_ms)
-
-    return await ctx.store.transact(operation, key=f"worker:{namespace}:{worker_id}")
+    return await ctx.store.transact(
+        lambda tx: record_death(tx, namespace, worker_id, tx.now_ms - ago_ms),
+        key=f"worker:{namespace}:{worker_id}",
+    )
 
 
 async def record_death(tx: Tx, namespace: str, worker_id: str | None, since_ms: int) -> bool:

@@ -120,10 +120,7 @@ async def create_scope(ctx: EngineContext, name: str) -> None:
 async def history(ctx: EngineContext, name: str, limit: int) -> Sequence[PolicyChange]:
     """The change log of a scope's limits, newest first."""
 
-    async def operation(tx: Tx) -> Sequence[PolicyChange]:
-        return await tx.scopes.changes(name, limit)
-
-    return await ctx.store.read(operation)
+    return await ctx.store.read(lambda tx: tx.scopes.changes(name, limit))
 
 
 async def declaration_history(ctx: EngineContext, limit: int) -> Sequence[PolicyChange]:

@@ -18,8 +18,8 @@ from penstock.engine.maintenance.sweeper import BATCH, TICK_S, Sweeper
 from penstock.engine.runs.history_writer import DUE_TOPIC
 from penstock.engine.runtime.ticks import until_tick_s
 from penstock.errors import PenstockError
-from penstock.ports.next_due import Due
 from penstock.ports.store import Tx
+from penstock.ports.tables.next_due import Due
 
 LOOKAHEAD_MS = 2_000
 """How far the read looks ahead: beyond the next tick, even if that is late."""

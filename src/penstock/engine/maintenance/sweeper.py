@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from penstock.engine.context import EngineContext
 from penstock.errors import PenstockError
-from penstock.ports.next_due import Due
+from penstock.ports.tables.next_due import Due
 from penstock.ports.wakeups import Topic
 
 K = TypeVar("K", bound=Hashable)

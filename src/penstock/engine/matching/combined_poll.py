@@ -21,8 +21,7 @@ async def poll(
     A repeated poll gets the tasks that it leased before. If both kinds are leased at the same moment, or the caller
     disconnects, the surplus lease is handed back.
     """
-    deadline = Deadline(wait_ms)
-    async with deadline.kept(), dispatcher.turn(request, deadline):
+    async with dispatcher.turn(request, wait_ms) as deadline:
         if not await _was_given(ctx, request):
             leased = await update_validation.poll_alongside(ctx, request, 0, dispatcher.draining)
             if leased is not None:
@@ -104,4 +103,4 @@ def _hand_back(
 ) -> None:
     leased = _leased(updates)
     if leased is not None:
-        dispatcher.undo(query_tasks.hand_back(ctx, leased))
+        dispatcher.run_in_background(query_tasks.hand_back(ctx, leased))

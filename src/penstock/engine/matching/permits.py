@@ -42,10 +42,7 @@ async def start(
 ) -> Permit:
     """Start a prefetched task. Idempotent: a task that already runs gets its permit again."""
 
-    async def known(tx: Tx) -> Task | None:
-        return await tx.tasks.get(task_id)
-
-    task = await ctx.store.read(known)
+    task = await ctx.store.read(lambda tx: tx.tasks.get(task_id))
     queue_id = None if task is None else task.queue_id
 
     async def operation(tx: Tx) -> Permit:
@@ -83,7 +80,7 @@ async def _at_its_slots(tx: Tx, task: Task) -> Hold | None:
 def _hold(
     ctx: EngineContext, queue: Queue, running: int, states: Mapping[str, ScopeState], task: Task, now_ms: int
 ) -> Hold | None:
-    if queue.is_limited and not ctx.coordination.is_supported():
+    if queue.is_limited and not ctx.coordination.is_supported:
         return Hold(HoldReason.UNAVAILABLE)
     paid = replace(queue, paid_until_ns=0)  # the claim paid for the queue's rate already
     allowed = dispatch.budget(paid, running, now_ms, states, task.cost)
@@ -104,7 +101,8 @@ def _begin(
     window = dispatch.windowed(queue, 1, tx.now_ms)
     if window != queue.window:
         tx.policies.settle(queue.queue_id, queue.paid_until_ns, queue.aging_turn, window)
-    lease_ms = ctx.settings.leases.of_activity(asked_ms)
+    longest_ms = ctx.settings.leases.activity_lease_ms
+    lease_ms = min(asked_ms or longest_ms, longest_ms)
     started = replace(
         task,
         claimed=0,
@@ -117,6 +115,6 @@ def _begin(
     activity = begun(permit.activity, started, tx.now_ms)
     tx.tasks.save(started, task.state)
     tx.activities.save(activity)
-    if ctx.journals:
+    if ctx.store.journals:
         tx.journal.append(journal_lines.started(queue, started, scopes, tx.now_ms))
     return replace(permit, task=started, activity=activity)

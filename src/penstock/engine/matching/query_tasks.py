@@ -203,10 +203,7 @@ async def _submission_lock(ctx: EngineContext, request: QueryTaskRequest) -> Asy
 
 
 async def _find(ctx: EngineContext, query_id: str) -> QueryTask | None:
-    async def operation(tx: Tx) -> QueryTask | None:
-        return await tx.queries.get(query_id)
-
-    return await ctx.store.read(operation)
+    return await ctx.store.read(lambda tx: tx.queries.get(query_id))
 
 
 async def _delete(ctx: EngineContext, query_id: str) -> None:

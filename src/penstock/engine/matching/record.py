@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,18 +10,20 @@ from msgspec.structs import replace
 from penstock.core.model import Activity, ActivityStatus, QueueId, Task, TaskKind, TaskState
 from penstock.core.operations import journal_lines
 from penstock.core.scheduling.claim import ClaimPlan
+from penstock.core.scheduling.dispatch import HoldReason
 from penstock.core.scheduling.gates import ScopeState, counted_by
 from penstock.core.scheduling.leases import grant
 from penstock.core.scheduling.ledger import Ledger, announced
-from penstock.core.scheduling.polls import ClaimResult, Granted, Leased, Poll
+from penstock.core.scheduling.polls import ClaimResult, Granted, Held, Leased, Poll
 from penstock.core.scheduling.refunds import Charge
 from penstock.core.scheduling.retries import expired_clock, running_deadline_at_ms
 from penstock.core.timestamps import MINUTE_MS
-from penstock.engine.activities.activity_reports import attempt_id
 from penstock.engine.context import EngineContext
-from penstock.engine.runs.history_writer import cached_up_to
 from penstock.ports.gather import gather
 from penstock.ports.store import Tx
+
+TO_THE_QUEUE = 2
+"""The end of such a lease is notified to its queue (`ledger.announced`)."""
 
 
 class _Delivery(Struct, frozen=True):
@@ -40,17 +42,32 @@ async def record_plan(ctx: EngineContext, tx: Tx, plan: ClaimPlan) -> list[Claim
         tx.workers.touch(plan.polls[0].namespace, worker_id, tx.now_ms)
     if plan.queue is not None:
         _record_ledger(tx, plan.queue.queue_id, plan.ledger)
-    for _, task in plan.redelivered:
-        tx.tasks.save(task, TaskState.LEASED)
-    deliveries = [_Delivery(index, task) for index, task in plan.redelivered]
+    deliveries = [_Delivery(index, task) for index, task in _redeliver(tx, plan)] if plan.redelivered else []
     deliveries += _lease(ctx, tx, plan) if plan.grants else ()
-    shares: dict[int, list[Leased]] = {}
-    for delivery, leased in zip(deliveries, await _equip(tx, plan.polls, deliveries), strict=True):
-        shares.setdefault(delivery.poll, []).append(leased)
+    shares = await _shares(tx, plan.polls, deliveries) if deliveries else {}
     return [
         Granted(tuple(shares[index]), plan.filters[index]) if index in shares else plan.answers[index]
         for index in range(len(plan.polls))
     ]
+
+
+def _redeliver(tx: Tx, plan: ClaimPlan) -> list[tuple[int, Task]]:
+    """Save the leases that are delivered again.
+
+    They were read before the plan announced the ends of the leases of full workers, so that is repeated here.
+    """
+    full = {
+        plan.polls[index].worker_id
+        for index, answer in plan.answers.items()
+        if isinstance(answer, Held) and answer.hold.reason is HoldReason.SLOTS
+    }
+    found: list[tuple[int, Task]] = []
+    for index, task in plan.redelivered:
+        if task.lease_owner in full:
+            task = replace(task, counted=task.counted or TO_THE_QUEUE)
+        tx.tasks.save(task, TaskState.LEASED)
+        found.append((index, task))
+    return found
 
 
 def _record_ledger(tx: Tx, queue_id: QueueId, ledger: Ledger) -> None:
@@ -77,7 +94,7 @@ def record_scopes(tx: Tx, scopes: Sequence[ScopeState]) -> None:
 
 
 def _lease(ctx: EngineContext, tx: Tx, plan: ClaimPlan) -> list[_Delivery]:
-    """Lease the granted tasks, and tell the journal."""
+    """Lease the granted tasks, and append them to the journal. A token is the number of the attempt and a secret."""
     queue, leases = plan.queue, ctx.settings.leases
     assert queue is not None, "what is granted waited in a queue"
     counted, scopes = announced(queue.rules), counted_by(plan.scopes)
@@ -87,11 +104,12 @@ def _lease(ctx: EngineContext, tx: Tx, plan: ClaimPlan) -> list[_Delivery]:
         if task.kind is TaskKind.WORKFLOW:
             lease_ms = leases.workflow_lease_ms
         else:
-            lease_ms = poll.claim_lease_ms or leases.of_activity(poll.lease_ms)
+            longest_ms = leases.activity_lease_ms
+            lease_ms = poll.claim_lease_ms or min(poll.lease_ms or longest_ms, longest_ms)
         leased = grant(
             task,
             poll.worker_id,
-            attempt_id(task.attempt + 1, ctx.entropy.token()),
+            f"{task.attempt + 1}.{ctx.entropy.token()}",
             tx.now_ms,
             lease_ms,
             poll.poll_request_id,
@@ -101,17 +119,30 @@ def _lease(ctx: EngineContext, tx: Tx, plan: ClaimPlan) -> list[_Delivery]:
         )
         tx.tasks.lease(leased)
         deliveries.append(_Delivery(granted.poll, leased, granted.charge, poll.claim_lease_ms is None))
-    for each in deliveries if ctx.journals else ():
+    for each in deliveries if ctx.store.journals else ():
         tx.journal.append(journal_lines.granted(queue, each.task, plan.scopes, tx.now_ms))
     return deliveries
 
 
-async def _equip(tx: Tx, polls: Sequence[Poll], deliveries: Sequence[_Delivery]) -> Sequence[Leased]:
-    """Add what the worker needs: the run with its history, or the activity with its arguments."""
-    if not deliveries:
-        return ()
-    if deliveries[0].task.kind is TaskKind.WORKFLOW:
-        return await _with_histories(tx, polls, deliveries)
+async def _shares(
+    tx: Tx, polls: Sequence[Poll], deliveries: Sequence[_Delivery]
+) -> Mapping[int, Sequence[Leased]]:
+    """The tasks of each poll, by its index, with everything that the worker needs to run them."""
+    if polls[0].kind is TaskKind.WORKFLOW:
+        found = await _with_histories(tx, polls, deliveries)
+    else:
+        found = await _with_activities(tx, deliveries)
+    shares: dict[int, list[Leased]] = {}
+    for delivery, leased in zip(deliveries, found, strict=True):
+        shares.setdefault(delivery.poll, []).append(leased)
+    return shares
+
+
+async def _with_activities(tx: Tx, deliveries: Sequence[_Delivery]) -> Sequence[Leased]:
+    """Activities with their arguments and their runs. An attempt begins, unless its schedule-to-start timeout passed.
+
+    Such a task is granted all the same: its activity times out at the next sweep or report, and no result of it counts.
+    """
     runs, activities = await gather(
         tx.runs.get_many([each.task.run_id for each in deliveries]),
         tx.activities.get_many([each.task.activity_id for each in deliveries if each.task.activity_id]),
@@ -121,7 +152,10 @@ async def _equip(tx: Tx, polls: Sequence[Poll], deliveries: Sequence[_Delivery])
         assert run is not None, "a task has a run"
         assert activity is not None, "an activity task has an activity"
         if each.starts:
-            activity = _started(activity, each.task, tx.now_ms)
+            if expired_clock(activity, each.task.available_at_ms, tx.now_ms) is None:
+                activity = begun(activity, each.task, tx.now_ms)
+            else:
+                activity = replace(activity, attempt=each.task.attempt)
             tx.activities.save(activity)
         found.append(Leased(each.task, run, activity, charge=each.charge))
     return found
@@ -131,10 +165,10 @@ async def _with_histories(tx: Tx, polls: Sequence[Poll], deliveries: Sequence[_D
     """Runs with the first page of their histories, after the events that the worker has in memory."""
     run_ids = [each.task.run_id for each in deliveries]
     runs = await tx.runs.get_many(run_ids)
-    seen = [
-        0 if run is None else cached_up_to(run, each.task.lease_owner)
-        for each, run in zip(deliveries, runs, strict=True)
-    ]
+    seen: list[int] = []
+    for each, run in zip(deliveries, runs, strict=True):
+        cached = None if run is None else run.waits.cached
+        seen.append(cached[1] if cached is not None and cached[0] == each.task.lease_owner else 0)
     pages = [polls[each.poll].history_page for each in deliveries]
     histories = await tx.histories.first_pages(run_ids, pages, seen)
     found: list[Leased] = []
@@ -142,17 +176,6 @@ async def _with_histories(tx: Tx, polls: Sequence[Poll], deliveries: Sequence[_D
         assert run is not None, "a task has a run"
         found.append(Leased(each.task, run, events=events, seen=known, charge=each.charge))
     return found
-
-
-def _started(activity: Activity, task: Task, now_ms: int) -> Activity:
-    """The activity as its attempt begins.
-
-    One whose schedule-to-start timeout has passed does not begin, though its task is granted: it times out at the next
-    sweep or report, and no result of it counts.
-    """
-    if expired_clock(activity, task.available_at_ms, now_ms) is not None:
-        return replace(activity, attempt=task.attempt)
-    return begun(activity, task, now_ms)
 
 
 def begun(activity: Activity, task: Task, now_ms: int) -> Activity:

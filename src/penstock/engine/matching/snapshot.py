@@ -52,12 +52,12 @@ async def load_snapshot(
     """The workers of some polls, the cohorts of their queue, and the workers that its tasks are sticky to."""
     namespace, task_queue = polls[0].namespace, polls[0].task_queue
     names = list({poll.worker_id: None for poll in polls})
-    rows = gather(tx.workers.get_many(namespace, names), tx.cohorts.list(namespace, task_queue))
+    rows = (tx.workers.get_many(namespace, names), tx.cohorts.list(namespace, task_queue))
     sticky_until: Mapping[str, int] = {}
     if polls[0].kind is TaskKind.WORKFLOW:
-        (workers, cohorts), sticky_until = await gather(rows, tx.tasks.sticky(queue_id))
+        workers, cohorts, sticky_until = await gather(*rows, tx.tasks.sticky(queue_id))
     else:
-        workers, cohorts = await rows
+        workers, cohorts = await gather(*rows)
     known = dict(zip(names, workers, strict=True))
     absent = [name for name in sticky_until if name not in known]
     if absent:
@@ -70,7 +70,7 @@ async def load_snapshot(
         stale_after_ms=ctx.settings.polls.worker_stale_after_ms,
         worker_filter=worker_filter,
         sticky_until=sticky_until,
-        coordinated=ctx.coordination.is_supported(),
+        coordinated=ctx.coordination.is_supported,
     )
 
 
@@ -156,6 +156,7 @@ async def lock_scopes(tx: Tx, queue: Queue) -> LockedScopes:
 async def _lanes(tx: Tx, need: NeedLanes) -> LaneView:
     """A view with at least the `room` lanes of each level that could go next, and the scopes under their locks."""
     queue, rules = need.queue, need.queue.rules
+    most = need.room + LANES_BEYOND_ROOM if rules.limits_keys else need.room
     starving: Sequence[Starving] = ()
     if rules.aging is not None:
         turns = need.room // rules.aging.every + 1
@@ -164,11 +165,13 @@ async def _lanes(tx: Tx, need: NeedLanes) -> LaneView:
     clocks: Sequence[VirtualClock] = ()
     partial = False
     if rules.order is DispatchOrder.ARRIVAL:
-        arrivals, lanes = await _by_arrival(tx, need, starving)
+        arrivals, lanes = await _by_arrival(tx, need, starving, most)
     else:
-        clocks = await _clocks(tx, queue)
-        lanes, partial = await _by_fairness(tx, need, starving)
-    keys = await _keys(tx, queue, lanes)
+        clocks = await _clocks(tx, queue.queue_id)
+        lanes, partial = await _by_fairness(tx, need, starving, most)
+    keys: Mapping[str, KeyState] = {}
+    if rules.needs_keys or queue.policy.overridden_keys:
+        keys = await _keys(tx, queue, lanes)
     blocked = await tx.queues.blocked(queue.queue_id) if rules.limits_keys else BlockedLanes()
     scopes = await lock_scopes(tx, queue) if queue.limits.scopes else NO_SCOPES
     snapshot = QueueSnapshot(
@@ -177,24 +180,25 @@ async def _lanes(tx: Tx, need: NeedLanes) -> LaneView:
     return LaneView(snapshot, scopes, partial)
 
 
-async def _clocks(tx: Tx, queue: Queue) -> Sequence[VirtualClock]:
+async def _clocks(tx: Tx, queue_id: QueueId) -> Sequence[VirtualClock]:
     clocks = []
-    for clock in await tx.queues.clocks(queue.queue_id):
+    for clock in await tx.queues.clocks(queue_id):
         if clock.virtual > REBASED_ABOVE:
-            await tx.queues.rebase(queue.queue_id, clock)
+            await tx.queues.rebase(queue_id, clock)
             clock = replace(clock, virtual=0)
         clocks.append(clock)
     return clocks
 
 
-async def _by_fairness(tx: Tx, need: NeedLanes, starving: Sequence[Starving]) -> tuple[Sequence[Lane], bool]:
+async def _by_fairness(
+    tx: Tx, need: NeedLanes, starving: Sequence[Starving], most: int
+) -> tuple[Sequence[Lane], bool]:
     """The lanes to be placed, and the least of those that have their place.
 
     When there are more to be placed than one claim places, levels below them wait: a lane that was not read may go
     before those. Then no more is granted than was placed, and another claim follows.
     """
     queue_id, rules, worker_filter = need.queue.queue_id, need.queue.rules, need.worker_filter
-    most = _lanes_read(need)
     fresh, least = await gather(
         tx.queues.lanes_to_tag(queue_id, worker_filter, LaneState.NEW),
         tx.queues.lanes(queue_id, worker_filter, most),
@@ -223,9 +227,9 @@ async def _due(tx: Tx, queue_id: QueueId, worker_filter: WorkerFilter) -> Sequen
 
 
 async def _by_arrival(
-    tx: Tx, need: NeedLanes, starving: Sequence[Starving]
+    tx: Tx, need: NeedLanes, starving: Sequence[Starving], most: int
 ) -> tuple[Sequence[Arrival], Sequence[Lane]]:
-    queue_id, worker_filter, most = need.queue.queue_id, need.worker_filter, _lanes_read(need)
+    queue_id, worker_filter = need.queue.queue_id, need.worker_filter
     found = [*await tx.queues.arrivals(queue_id, worker_filter, most, tx.now_ms)]
     for each in starving:
         found += await tx.queues.arrivals(queue_id, worker_filter, most, tx.now_ms, (each.level, each.level))
@@ -233,16 +237,8 @@ async def _by_arrival(
     return list(arrivals.values()), list({(lane.level, lane.key): lane for _, lane in found}.values())
 
 
-def _lanes_read(need: NeedLanes) -> int:
-    return need.room + LANES_BEYOND_ROOM if need.queue.rules.limits_keys else need.room
-
-
 async def _keys(tx: Tx, queue: Queue, lanes: Sequence[Lane]) -> Mapping[str, KeyState]:
     """The keys whose own rows matter: of all lanes where limits or ranks look at them, else of new lanes."""
-    if queue.rules.needs_keys:
-        keys = {lane.key: None for lane in lanes}
-    elif queue.policy.overridden_keys:
-        keys = {lane.key: None for lane in lanes if lane.state == LaneState.NEW}
-    else:
-        return {}
+    looked_at = queue.rules.needs_keys
+    keys = {lane.key: None for lane in lanes if looked_at or lane.state == LaneState.NEW}
     return await tx.policies.key_states(queue.queue_id, list(keys)) if keys else {}

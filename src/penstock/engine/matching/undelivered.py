@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import Sequence
 
+import structlog
 from msgspec.structs import replace
 
 from penstock.core.model import ActivityId, ActivityStatus, Queue, Task, TaskState
@@ -18,6 +21,36 @@ from penstock.core.timestamps import MINUTE_MS
 from penstock.engine.context import EngineContext
 from penstock.engine.runs.history_writer import back_off, requeue
 from penstock.ports.store import TransactionClass, Tx
+
+HAND_BACK_AGAIN_S = (0.1, 0.2, 0.5, 1.0)
+"""Backoff of retries when a task cannot be handed back; the last one repeats."""
+log = structlog.get_logger("penstock.dispatcher")
+
+
+async def hand_all_back(ctx: EngineContext, leased: Sequence[Leased], draining: asyncio.Event) -> None:
+    """Hand tasks back, from the last to the first: the refund of a rate relies on it (`rates.returned`)."""
+    for each in reversed(leased):
+        await _hand_back_with_retries(ctx, each, draining)
+
+
+async def _hand_back_with_retries(ctx: EngineContext, leased: Leased, draining: asyncio.Event) -> None:
+    """Hand one task back, again while the store fails; an expired lease is left to its sweeper."""
+    loop = asyncio.get_running_loop()
+    lease_ms = (leased.task.lease_expires_at_ms or 0) - (leased.task.leased_at_ms or 0)
+    gives_up_at = loop.time() + lease_ms / 1000
+    for wait_s in itertools.chain(HAND_BACK_AGAIN_S, itertools.repeat(HAND_BACK_AGAIN_S[-1])):
+        try:
+            await hand_back(ctx, leased)
+            return
+        except Exception as error:
+            if draining.is_set() or loop.time() + wait_s >= gives_up_at:
+                log.warning(
+                    "a task that was not delivered cannot be handed back; its lease will expire",
+                    task_id=leased.task.task_id,
+                    error=repr(error),
+                )
+                return
+        await asyncio.sleep(wait_s)
 
 
 async def hand_back(ctx: EngineContext, leased: Leased) -> None:

@@ -168,7 +168,7 @@ async def poll(
 
 def _require_locks(ctx: EngineContext) -> None:
     """Raise `Unavailable` for a poll while no query can be submitted, rather than let it wait in vain."""
-    if not ctx.coordination.is_supported():
+    if not ctx.coordination.is_supported:
         raise Unavailable(
             Reason.QUERY_TASK_QUEUE_UNAVAILABLE,
             f"No query can be submitted now: {ctx.coordination.kind} grants no locks. Poll again shortly.",

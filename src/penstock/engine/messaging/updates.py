@@ -103,10 +103,7 @@ async def _accepted_by_older_run(
 ) -> UpdateResult:
     run, receipt = await retained_by_older_run(ctx, submission.address, submission.request, refusal)
 
-    async def operation(tx: Tx) -> Update | None:
-        return await tx.updates.get(str(receipt["command_id"]))
-
-    update = await ctx.store.read(operation)
+    update = await ctx.store.read(lambda tx: tx.updates.get(str(receipt["command_id"])))
     if update is None:
         raise refusal
     return UpdateResult(run, update, retained=True)
@@ -141,10 +138,7 @@ async def wait(
     """Wait until the update was applied, possibly in a successor run, or until the wait is over."""
 
     async def load() -> Update | None:
-        async def operation(tx: Tx) -> Update | None:
-            return await tx.updates.get(result.update.update_id)
-
-        return await ctx.store.read(operation)
+        return await ctx.store.read(lambda tx: tx.updates.get(result.update.update_id))
 
     async def check() -> tuple[Update, bool]:
         update = await load() or result.update

@@ -22,7 +22,7 @@ from penstock.engine.visibility.run_search import RunCount, RunCriteria
 from penstock.engine.workflows import run_close
 from penstock.engine.workflows.run_close import CANCEL_REQUESTED_OUTCOME, EndMode
 from penstock.errors import PenstockError, Reason, Unavailable
-from penstock.ports.store import PageStart
+from penstock.ports.tables.visibility import PageStart
 
 AT_ONCE = 50
 """How many runs are processed concurrently: enough to share commits, few enough not to delay others."""

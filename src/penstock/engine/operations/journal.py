@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from penstock.engine.context import EngineContext
 from penstock.errors import Conflict, Reason
-from penstock.ports.store import Tx
 
 
 async def page(ctx: EngineContext, after: int, limit: int) -> Sequence[tuple[int, str]]:
@@ -14,13 +13,10 @@ async def page(ctx: EngineContext, after: int, limit: int) -> Sequence[tuple[int
 
     An entry that commits after a later one was read is missed: read the journal when the system is idle.
     """
-    if not ctx.journals:
+    if not ctx.store.journals:
         raise Conflict(
             Reason.JOURNAL_OFF,
             "This server keeps no lease journal. Start it with DW_JOURNAL=true to record leases from then on.",
         )
 
-    async def operation(tx: Tx) -> Sequence[tuple[int, str]]:
-        return await tx.journal.page(after, limit)
-
-    return await ctx.store.read(operation, long=True)
+    return await ctx.store.read(lambda tx: tx.journal.page(after, limit), long=True)

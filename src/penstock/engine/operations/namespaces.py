@@ -56,17 +56,11 @@ async def describe(ctx: EngineContext, name: str) -> Namespace:
 
 
 async def find(ctx: EngineContext, name: str) -> Namespace | None:
-    async def operation(tx: Tx) -> Namespace | None:
-        return await tx.namespaces.get(name)
-
-    return await ctx.store.read(operation)
+    return await ctx.store.read(lambda tx: tx.namespaces.get(name))
 
 
 async def list_namespaces(ctx: EngineContext) -> Sequence[Namespace]:
-    async def operation(tx: Tx) -> Sequence[Namespace]:
-        return await tx.namespaces.list()
-
-    return await ctx.store.read(operation, long=True)
+    return await ctx.store.read(lambda tx: tx.namespaces.list(), long=True)
 
 
 async def update(

@@ -99,10 +99,7 @@ async def prune(ctx: EngineContext, run_id: RunId, namespace: str | None = None)
 async def _release_workflow_id(ctx: EngineContext, run: Run) -> None:
     """Delete the run's request ids and messages in batches; a closed run gets no new ones."""
 
-    async def operation(tx: Tx) -> bool:
-        return await tx.retention.unlink(run.run_id, ROWS_AT_ONCE)
-
-    while await ctx.store.transact(operation, key=run.run_id):
+    while await ctx.store.transact(lambda tx: tx.retention.unlink(run.run_id, ROWS_AT_ONCE), key=run.run_id):
         pass
 
 

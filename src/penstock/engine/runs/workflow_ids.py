@@ -27,7 +27,8 @@ from penstock.core.history import lineage
 from penstock.core.model import Instance, RetainedRequest, Run, RunId
 from penstock.engine.runs.history_writer import to_json
 from penstock.errors import Reason, Unavailable
-from penstock.ports.store import PageStart, Tx
+from penstock.ports.store import Tx
+from penstock.ports.tables.visibility import PageStart
 
 TRIES: Final = 10
 RUNS_AT_ONCE: Final = 100

@@ -6,7 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 
-from penstock.ports.store import QueryQueue
+from penstock.ports.tables.tasks import QueryQueue
 
 
 class QueryPollRegistry:

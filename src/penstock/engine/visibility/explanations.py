@@ -200,7 +200,7 @@ class _ExplanationReader:
             scopes=state.scopes,
             pauses=state.pauses,
             weight_milli=_weight(own, key),
-            is_coordinated=self._ctx.coordination.is_supported(),
+            is_coordinated=self._ctx.coordination.is_supported,
             place=place,
             pace=await self._pace(state.queue, found, own, counts),
             head_cost=await self._head_cost(state.queue, place, counts),

@@ -29,7 +29,9 @@ from penstock.engine.long_poll import wait_until
 from penstock.engine.runs.address import no_instance, no_run
 from penstock.engine.runs.workflow_ids import newest_of_chain
 from penstock.errors import NotFound, Reason
-from penstock.ports.store import PageStart, RunFilter, Tx
+from penstock.ports.store import Tx
+from penstock.ports.tables.runs import RunFilter
+from penstock.ports.tables.visibility import PageStart
 from penstock.ports.wakeups import end_topic, run_topic
 
 OPEN_ACTIVITIES_SHOWN = 25

@@ -15,8 +15,8 @@ from penstock.core.visibility.query_errors import QueryProblem
 from penstock.core.visibility.syntax import Query
 from penstock.engine.context import EngineContext
 from penstock.errors import InvalidInput, Reason
-from penstock.ports.store import PageStart, Tx
-from penstock.ports.visibility import RunPage, RunSearch, RunTally
+from penstock.ports.store import Tx
+from penstock.ports.tables.visibility import PageStart, RunPage, RunSearch, RunTally
 
 LOOKS_MAX = 10_000
 """How many runs are scanned for one page."""

@@ -19,10 +19,7 @@ async def types(tx: Tx, namespace: str) -> Mapping[str, str]:
 
 
 async def registered(ctx: EngineContext, namespace: str) -> Mapping[str, str]:
-    async def operation(tx: Tx) -> Mapping[str, str]:
-        return await types(tx, namespace)
-
-    return await ctx.store.read(operation)
+    return await ctx.store.read(lambda tx: types(tx, namespace))
 
 
 async def check_values(tx: Tx, namespace: str, values: Mapping[str, Any], field: str) -> None:

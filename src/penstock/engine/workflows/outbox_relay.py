@@ -27,10 +27,7 @@ _ENDS = {OutboxKind.CANCEL: EndMode.CANCEL, OutboxKind.TERMINATE: EndMode.TERMIN
 async def deliver(ctx: EngineContext, message_id: str) -> bool:
     """Apply an outbox message and delete it; False if another server has done so already."""
 
-    async def operation(tx: Tx) -> OutboxMessage | None:
-        return await tx.outbox.get(message_id)
-
-    message = await ctx.store.read(operation)
+    message = await ctx.store.read(lambda tx: tx.outbox.get(message_id))
     if message is None:
         return False
     if message.kind in _ENDS:

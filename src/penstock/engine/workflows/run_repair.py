@@ -180,10 +180,7 @@ async def _requeue_task(tx: Tx, run: Run) -> RepairResult:
 async def _take_back(ctx: EngineContext, run: Run) -> bool:
     """Reclaim the run's workflow task if its lease has expired; returns whether it was."""
 
-    async def operation(tx: Tx) -> Sequence[Task]:
-        return await tx.namespace_stats.live_tasks(run.run_id, 25)
-
-    for task in await ctx.store.read(operation):
+    for task in await ctx.store.read(lambda tx: tx.namespace_stats.live_tasks(run.run_id, 25)):
         if task.activity_id is None and task.state is TaskState.LEASED:
             return await workflow_reports.reclaim(ctx, task.task_id)
     return False

@@ -358,7 +358,7 @@ async def heartbeat(
         task, run, _ = await _open(ctx, tx, namespace, task_id, report, may_repeat=False)
         renewed = renew(task, tx.now_ms, ctx.settings.leases.workflow_lease_ms)
         tx.tasks.save(renewed, TaskState.LEASED)
-        if ctx.journals:
+        if ctx.store.journals:
             tx.journal.append(journal_lines.renewed(renewed, tx.now_ms))
         tx.workers.touch(namespace, report.owner, tx.now_ms)
         return WorkflowTaskReceipt(renewed, run, "renewed")

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Unpack, overload
 
 from penstock.sdk.call_targets import UNSET
 from penstock.sdk.clients.base_client import BaseClient
-from penstock.sdk.clients.descriptions import (
-    ActivityExecutionDescription,
-)
+from penstock.sdk.clients.call_types import ArgT, AsyncCallable, ResultT, awaiting_result
+from penstock.sdk.clients.descriptions import ActivityExecutionDescription
 from penstock.sdk.clients.handles import ActivityHandle
-from penstock.sdk.clients.starts import (
-    ActivityStart,
-    StandaloneActivityOptions,
-)
-from penstock.sdk.connection.transport import (
-    route,
-)
+from penstock.sdk.clients.interceptors import StartedActivity
+from penstock.sdk.clients.starts import ActivityStart, NamedActivityOptions, StandaloneActivityOptions
 from penstock.sdk.failures import ServerRefused
-
-ArgT = TypeVar("ArgT")
-ResultT = TypeVar("ResultT")
-P = ParamSpec("P")
-
 
 PAGE = 200
 
@@ -48,15 +37,12 @@ class ActivityStarts(BaseClient):
     ) -> ActivityHandle[ResultT]: ...
     @overload
     async def start_activity(
-        self,
-        activity: Callable[[ArgT], ResultT],
-        arg: ArgT,
-        **options: Unpack[StandaloneActivityOptions],
+        self, activity: Callable[[ArgT], ResultT], arg: ArgT, **options: Unpack[StandaloneActivityOptions]
     ) -> ActivityHandle[ResultT]: ...
     @overload
     async def start_activity(
         self,
-        activity: Callable[P, Awaitable[ResultT]],
+        activity: AsyncCallable[ResultT],
         *,
         args: Sequence[Any],
         **options: Unpack[StandaloneActivityOptions],
@@ -64,7 +50,7 @@ class ActivityStarts(BaseClient):
     @overload
     async def start_activity(
         self,
-        activity: Callable[P, ResultT],
+        activity: Callable[..., ResultT],
         *,
         args: Sequence[Any],
         **options: Unpack[StandaloneActivityOptions],
@@ -75,9 +61,8 @@ class ActivityStarts(BaseClient):
         activity: str,
         arg: Any = UNSET,
         *,
-        args: Sequence[Any] = (),
         result_type: type[ResultT],
-        **options: Unpack[StandaloneActivityOptions],
+        **options: Unpack[NamedActivityOptions],
     ) -> ActivityHandle[ResultT]: ...
     @overload
     async def start_activity(
@@ -85,9 +70,8 @@ class ActivityStarts(BaseClient):
         activity: str,
         arg: Any = UNSET,
         *,
-        args: Sequence[Any] = (),
         result_type: None = None,
-        **options: Unpack[StandaloneActivityOptions],
+        **options: Unpack[NamedActivityOptions],
     ) -> ActivityHandle[Any]: ...
     async def start_activity(
         self,
@@ -110,88 +94,9 @@ class ActivityStarts(BaseClient):
         """
         start = ActivityStart(activity, arg, args=args, result_type=result_type, **options)
         started = await self._context.outbound.start_activity(start.input_by(self.dispatch()))
-        return ActivityHandle(
-            self._context,
-            started.id,
-            run_id=started.run_id,
-            is_new=started.is_new,
-            result_type=start.result_type,
-        )
+        return self._handle(start, started)
 
-    @overload
-    async def execute_activity(
-        self, activity: Callable[[], Awaitable[ResultT]], **options: Unpack[StandaloneActivityOptions]
-    ) -> ResultT: ...
-    @overload
-    async def execute_activity(
-        self, activity: Callable[[], ResultT], **options: Unpack[StandaloneActivityOptions]
-    ) -> ResultT: ...
-    @overload
-    async def execute_activity(
-        self,
-        activity: Callable[[ArgT], Awaitable[ResultT]],
-        arg: ArgT,
-        **options: Unpack[StandaloneActivityOptions],
-    ) -> ResultT: ...
-    @overload
-    async def execute_activity(
-        self,
-        activity: Callable[[ArgT], ResultT],
-        arg: ArgT,
-        **options: Unpack[StandaloneActivityOptions],
-    ) -> ResultT: ...
-    @overload
-    async def execute_activity(
-        self,
-        activity: Callable[P, Awaitable[ResultT]],
-        *,
-        args: Sequence[Any],
-        **options: Unpack[StandaloneActivityOptions],
-    ) -> ResultT: ...
-    @overload
-    async def execute_activity(
-        self,
-        activity: Callable[P, ResultT],
-        *,
-        args: Sequence[Any],
-        **options: Unpack[StandaloneActivityOptions],
-    ) -> ResultT: ...
-    @overload
-    async def execute_activity(
-        self,
-        activity: str,
-        arg: Any = UNSET,
-        *,
-        args: Sequence[Any] = (),
-        result_type: type[ResultT],
-        **options: Unpack[StandaloneActivityOptions],
-    ) -> ResultT: ...
-    @overload
-    async def execute_activity(
-        self,
-        activity: str,
-        arg: Any = UNSET,
-        *,
-        args: Sequence[Any] = (),
-        result_type: None = None,
-        **options: Unpack[StandaloneActivityOptions],
-    ) -> Any: ...
-    async def execute_activity(
-        self,
-        activity: Any,
-        arg: Any = UNSET,
-        *,
-        args: Sequence[Any] = (),
-        result_type: Any = None,
-        **options: Unpack[StandaloneActivityOptions],
-    ) -> Any:
-        """Start a standalone activity and wait for its result. Takes the arguments of `start_activity`.
-
-        Raises:
-            ActivityFailureError: all attempts failed, or the activity was cancelled.
-        """
-        handle = await self.start_activity(activity, arg, args=args, result_type=result_type, **options)
-        return await handle.result()
+    execute_activity = awaiting_result(start_activity)
 
     async def start_activities(
         self, starts: Sequence[ActivityStart[ResultT]], *, return_exceptions: bool = False
@@ -205,24 +110,23 @@ class ActivityStarts(BaseClient):
         """
         config = self.dispatch()
         outcomes = await self._context.outbound.start_activities([each.input_by(config) for each in starts])
-        handles: list[Any] = []
-        for start, outcome in zip(starts, outcomes, strict=True):
-            if isinstance(outcome, ServerRefused):
-                handles.append(outcome)
-            else:
-                handles.append(
-                    ActivityHandle(
-                        self._context,
-                        outcome.id,
-                        run_id=outcome.run_id,
-                        is_new=outcome.is_new,
-                        result_type=start.result_type,
-                    )
-                )
+        handles: list[Any] = [
+            outcome if isinstance(outcome, ServerRefused) else self._handle(start, outcome)
+            for start, outcome in zip(starts, outcomes, strict=True)
+        ]
         refused = next((each for each in handles if isinstance(each, ServerRefused)), None)
         if refused is not None and not return_exceptions:
             raise refused
         return handles
+
+    def _handle(self, start: ActivityStart[Any], started: StartedActivity) -> ActivityHandle[Any]:
+        return ActivityHandle(
+            self._context,
+            started.id,
+            run_id=started.run_id,
+            is_new=started.is_new,
+            result_type=start.result_type,
+        )
 
     @overload
     def get_activity_handle(
@@ -258,9 +162,5 @@ class ActivityStarts(BaseClient):
             page_size: activities per request.
             limit: maximum number of activities; None is all.
         """
-        found = 0
-        async for body in self._pages(route("activities"), "activities", {"status": status}, page_size):
-            if limit is not None and found >= limit:
-                return
-            found += 1
+        async for body in self._pages("activities", {"status": status}, page_size, limit):
             yield ActivityExecutionDescription.read(body, self.data_converter)

@@ -6,10 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from penstock.sdk.clients.handles import ClientContext
 from penstock.sdk.clients.interceptors import ClientInterceptor, HttpOutbound, chain
-from penstock.sdk.connection.transport import (
-    Json,
-    Transport,
-)
+from penstock.sdk.connection.transport import Json, Transport, route
 from penstock.sdk.converters import DEFAULT, DataConverter
 from penstock.sdk.dispatch_options import ConfigGetter, Dispatch, config_getter
 
@@ -52,13 +49,15 @@ class BaseClient:
     def data_converter(self) -> DataConverter:
         return self._context.converter
 
-    async def _pages(self, path: str, what: str, query: Json, page_size: int) -> AsyncIterator[Json]:
-        token: str | None = None
-        while True:
+    async def _pages(self, what: str, query: Json, page_size: int, limit: int | None) -> AsyncIterator[Json]:
+        """Yield the items of a list, up to `limit`. Pages are fetched on demand."""
+        token, left = None, limit
+        while left is None or left > 0:
             page_query = query | {"page_size": page_size, "next_page_token": token}
-            page = await self.transport.control("GET", path, idempotent=True, query=page_query)
-            for body in page[what]:
+            page = await self.transport.control("GET", route(what), idempotent=True, query=page_query)
+            for body in page[what][:left]:
                 yield body
+            left = None if left is None else left - len(page[what])
             token = page["next_page_token"]
             if token is None:
                 return

@@ -14,12 +14,7 @@ from penstock.sdk.clients.update_with_start import UpdateWithStart
 from penstock.sdk.clients.visibility import WorkflowVisibility
 from penstock.sdk.clients.workflow_starts import WorkflowStarts
 from penstock.sdk.connection.connect_options import ConnectOptions
-from penstock.sdk.connection.transport import (
-    CONTROL_PLANE,
-    HttpTransport,
-    RequestRetries,
-    route,
-)
+from penstock.sdk.connection.transport import CONTROL_PLANE, HttpTransport, RequestRetries, route
 from penstock.sdk.converters import DEFAULT, DataConverter
 from penstock.sdk.dispatch_options import Dispatch
 from penstock.sdk.failures import Unreachable

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 from penstock.sdk.call_targets import UNSET, query_target, signal_target, update_target
+from penstock.sdk.clients.call_types import (
+    ArgT,
+    AsyncCallable,
+    AsyncMethod0,
+    AsyncMethod1,
+    NamedCallArgs,
+    ResultT,
+    SelfT,
+    SyncMethod0,
+    SyncMethod1,
+)
 from penstock.sdk.clients.descriptions import (
     ActivityExecutionDescription,
     Json,
@@ -23,6 +34,7 @@ from penstock.sdk.clients.interceptors import (
     QueryWorkflowInput,
     RunInput,
     SignalWorkflowInput,
+    StartedWorkflow,
     UpdateStage,
     UpdateState,
     UpdateWorkflowInput,
@@ -36,12 +48,8 @@ from penstock.sdk.connection.transport import Transport, route
 from penstock.sdk.converters import DataConverter
 from penstock.sdk.failures import ServerRefused
 
-SelfT = TypeVar("SelfT")
-ArgT = TypeVar("ArgT")
-ResultT = TypeVar("ResultT")
 OwnT = TypeVar("OwnT")
 """The result type of the handle's workflow, update or activity."""
-P = ParamSpec("P")
 
 HISTORY_PAGE = 1000
 
@@ -54,6 +62,36 @@ class ClientContext:
     outbound: OutboundInterceptor
     converter: DataConverter
     namespace: str
+
+
+class RunAddress(TypedDict):
+    """The run that a request addresses, see `RunInput`."""
+
+    id: str
+    run_id: str | None
+    first_execution_run_id: str | None
+
+
+class ExecuteUpdateOptions(TypedDict, total=False):
+    """Options of `WorkflowHandle.execute_update`."""
+
+    id: str | None
+    timeout: timedelta | float | None
+
+
+class NamedExecuteUpdateOptions(ExecuteUpdateOptions, NamedCallArgs):
+    """Options of an update that is given by name."""
+
+
+class StartUpdateOptions(TypedDict, total=False):
+    """Options of `WorkflowHandle.start_update`."""
+
+    id: str | None
+    wait_for: UpdateStage
+
+
+class NamedStartUpdateOptions(StartUpdateOptions, NamedCallArgs):
+    """Options of an update that is given by name."""
 
 
 class WorkflowHandle(Generic[OwnT]):
@@ -107,18 +145,14 @@ class WorkflowHandle(Generic[OwnT]):
         return found
 
     @overload
-    async def signal(self, signal: Callable[[SelfT], Any], *, request_id: str | None = None) -> None: ...
+    async def signal(self, signal: SyncMethod0[SelfT, Any], *, request_id: str | None = None) -> None: ...
     @overload
     async def signal(
-        self, signal: Callable[[SelfT, ArgT], Any], arg: ArgT, *, request_id: str | None = None
+        self, signal: SyncMethod1[SelfT, ArgT, Any], arg: ArgT, *, request_id: str | None = None
     ) -> None: ...
     @overload
     async def signal(
-        self,
-        signal: Callable[Concatenate[SelfT, P], Any],
-        *,
-        args: Sequence[Any],
-        request_id: str | None = None,
+        self, signal: Callable[..., Any], *, args: Sequence[Any], request_id: str | None = None
     ) -> None: ...
     @overload
     async def signal(
@@ -144,9 +178,7 @@ class WorkflowHandle(Generic[OwnT]):
         called = signal_target(signal)
         await self._context.outbound.signal_workflow(
             SignalWorkflowInput(
-                id=self.id,
-                run_id=self.run_id,
-                first_execution_run_id=self.first_execution_run_id,
+                **self._address,
                 signal=called.name,
                 args=called.arguments(arg, args),
                 request_id=request_id or new_id(),
@@ -154,13 +186,11 @@ class WorkflowHandle(Generic[OwnT]):
         )
 
     @overload
-    async def query(self, query: Callable[[SelfT], ResultT]) -> ResultT: ...
+    async def query(self, query: SyncMethod0[SelfT, ResultT]) -> ResultT: ...
     @overload
-    async def query(self, query: Callable[[SelfT, ArgT], ResultT], arg: ArgT) -> ResultT: ...
+    async def query(self, query: SyncMethod1[SelfT, ArgT, ResultT], arg: ArgT) -> ResultT: ...
     @overload
-    async def query(
-        self, query: Callable[Concatenate[SelfT, P], ResultT], *, args: Sequence[Any]
-    ) -> ResultT: ...
+    async def query(self, query: Callable[..., ResultT], *, args: Sequence[Any]) -> ResultT: ...
     @overload
     async def query(
         self, query: str, arg: Any = UNSET, *, args: Sequence[Any] = (), result_type: type[ResultT]
@@ -192,9 +222,7 @@ class WorkflowHandle(Generic[OwnT]):
         called = query_target(query)
         return await self._context.outbound.query_workflow(
             QueryWorkflowInput(
-                id=self.id,
-                run_id=self.run_id,
-                first_execution_run_id=self.first_execution_run_id,
+                **self._address,
                 query=called.name,
                 args=called.arguments(arg, args),
                 result_type=result_type or called.result_type,
@@ -203,55 +231,27 @@ class WorkflowHandle(Generic[OwnT]):
 
     @overload
     async def execute_update(
-        self,
-        update: Callable[[SelfT], Awaitable[ResultT]],
-        *,
-        id: str | None = None,
-        timeout: timedelta | float | None = None,
+        self, update: AsyncMethod0[SelfT, ResultT], **options: Unpack[ExecuteUpdateOptions]
     ) -> ResultT: ...
     @overload
     async def execute_update(
-        self,
-        update: Callable[[SelfT], ResultT],
-        *,
-        id: str | None = None,
-        timeout: timedelta | float | None = None,
+        self, update: SyncMethod0[SelfT, ResultT], **options: Unpack[ExecuteUpdateOptions]
     ) -> ResultT: ...
     @overload
     async def execute_update(
-        self,
-        update: Callable[[SelfT, ArgT], Awaitable[ResultT]],
-        arg: ArgT,
-        *,
-        id: str | None = None,
-        timeout: timedelta | float | None = None,
+        self, update: AsyncMethod1[SelfT, ArgT, ResultT], arg: ArgT, **options: Unpack[ExecuteUpdateOptions]
     ) -> ResultT: ...
     @overload
     async def execute_update(
-        self,
-        update: Callable[[SelfT, ArgT], ResultT],
-        arg: ArgT,
-        *,
-        id: str | None = None,
-        timeout: timedelta | float | None = None,
+        self, update: SyncMethod1[SelfT, ArgT, ResultT], arg: ArgT, **options: Unpack[ExecuteUpdateOptions]
     ) -> ResultT: ...
     @overload
     async def execute_update(
-        self,
-        update: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
-        *,
-        args: Sequence[Any],
-        id: str | None = None,
-        timeout: timedelta | float | None = None,
+        self, update: AsyncCallable[ResultT], *, args: Sequence[Any], **options: Unpack[ExecuteUpdateOptions]
     ) -> ResultT: ...
     @overload
     async def execute_update(
-        self,
-        update: Callable[Concatenate[SelfT, P], ResultT],
-        *,
-        args: Sequence[Any],
-        id: str | None = None,
-        timeout: timedelta | float | None = None,
+        self, update: Callable[..., ResultT], *, args: Sequence[Any], **options: Unpack[ExecuteUpdateOptions]
     ) -> ResultT: ...
     @overload
     async def execute_update(
@@ -259,10 +259,8 @@ class WorkflowHandle(Generic[OwnT]):
         update: str,
         arg: Any = UNSET,
         *,
-        args: Sequence[Any] = (),
-        id: str | None = None,
         result_type: type[ResultT],
-        timeout: timedelta | float | None = None,
+        **options: Unpack[NamedExecuteUpdateOptions],
     ) -> ResultT: ...
     @overload
     async def execute_update(
@@ -270,10 +268,8 @@ class WorkflowHandle(Generic[OwnT]):
         update: str,
         arg: Any = UNSET,
         *,
-        args: Sequence[Any] = (),
-        id: str | None = None,
         result_type: None = None,
-        timeout: timedelta | float | None = None,
+        **options: Unpack[NamedExecuteUpdateOptions],
     ) -> Any: ...
     async def execute_update(
         self,
@@ -305,55 +301,27 @@ class WorkflowHandle(Generic[OwnT]):
 
     @overload
     async def start_update(
-        self,
-        update: Callable[[SelfT], Awaitable[ResultT]],
-        *,
-        wait_for: UpdateStage = "accepted",
-        id: str | None = None,
+        self, update: AsyncMethod0[SelfT, ResultT], **options: Unpack[StartUpdateOptions]
     ) -> WorkflowUpdateHandle[ResultT]: ...
     @overload
     async def start_update(
-        self,
-        update: Callable[[SelfT], ResultT],
-        *,
-        wait_for: UpdateStage = "accepted",
-        id: str | None = None,
+        self, update: SyncMethod0[SelfT, ResultT], **options: Unpack[StartUpdateOptions]
     ) -> WorkflowUpdateHandle[ResultT]: ...
     @overload
     async def start_update(
-        self,
-        update: Callable[[SelfT, ArgT], Awaitable[ResultT]],
-        arg: ArgT,
-        *,
-        wait_for: UpdateStage = "accepted",
-        id: str | None = None,
+        self, update: AsyncMethod1[SelfT, ArgT, ResultT], arg: ArgT, **options: Unpack[StartUpdateOptions]
     ) -> WorkflowUpdateHandle[ResultT]: ...
     @overload
     async def start_update(
-        self,
-        update: Callable[[SelfT, ArgT], ResultT],
-        arg: ArgT,
-        *,
-        wait_for: UpdateStage = "accepted",
-        id: str | None = None,
+        self, update: SyncMethod1[SelfT, ArgT, ResultT], arg: ArgT, **options: Unpack[StartUpdateOptions]
     ) -> WorkflowUpdateHandle[ResultT]: ...
     @overload
     async def start_update(
-        self,
-        update: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
-        *,
-        args: Sequence[Any],
-        wait_for: UpdateStage = "accepted",
-        id: str | None = None,
+        self, update: AsyncCallable[ResultT], *, args: Sequence[Any], **options: Unpack[StartUpdateOptions]
     ) -> WorkflowUpdateHandle[ResultT]: ...
     @overload
     async def start_update(
-        self,
-        update: Callable[Concatenate[SelfT, P], ResultT],
-        *,
-        args: Sequence[Any],
-        wait_for: UpdateStage = "accepted",
-        id: str | None = None,
+        self, update: Callable[..., ResultT], *, args: Sequence[Any], **options: Unpack[StartUpdateOptions]
     ) -> WorkflowUpdateHandle[ResultT]: ...
     @overload
     async def start_update(
@@ -361,10 +329,8 @@ class WorkflowHandle(Generic[OwnT]):
         update: str,
         arg: Any = UNSET,
         *,
-        args: Sequence[Any] = (),
-        wait_for: UpdateStage = "accepted",
-        id: str | None = None,
         result_type: type[ResultT],
+        **options: Unpack[NamedStartUpdateOptions],
     ) -> WorkflowUpdateHandle[ResultT]: ...
     @overload
     async def start_update(
@@ -372,10 +338,8 @@ class WorkflowHandle(Generic[OwnT]):
         update: str,
         arg: Any = UNSET,
         *,
-        args: Sequence[Any] = (),
-        wait_for: UpdateStage = "accepted",
-        id: str | None = None,
         result_type: None = None,
+        **options: Unpack[NamedStartUpdateOptions],
     ) -> WorkflowUpdateHandle[Any]: ...
     async def start_update(
         self,
@@ -418,9 +382,7 @@ class WorkflowHandle(Generic[OwnT]):
         return WorkflowUpdateHandle(
             self._context,
             UpdateWorkflowInput(
-                id=self.id,
-                run_id=self.run_id,
-                first_execution_run_id=self.first_execution_run_id,
+                **self._address,
                 update=called.name,
                 args=called.arguments(arg, args),
                 update_id=id or new_id(),
@@ -451,9 +413,7 @@ class WorkflowHandle(Generic[OwnT]):
 
     def _ending(self, reason: str | None, request_id: str | None) -> EndWorkflowInput:
         return EndWorkflowInput(
-            id=self.id,
-            run_id=self.run_id,
-            first_execution_run_id=self.first_execution_run_id,
+            **self._address,
             reason=reason,
             request_id=request_id or new_id(),
         )
@@ -512,8 +472,29 @@ class WorkflowHandle(Generic[OwnT]):
         )
 
     @property
+    def _address(self) -> RunAddress:
+        return {
+            "id": self.id,
+            "run_id": self.run_id,
+            "first_execution_run_id": self.first_execution_run_id,
+        }
+
+    @property
     def _run(self) -> RunInput:
-        return RunInput(id=self.id, run_id=self.run_id, first_execution_run_id=self.first_execution_run_id)
+        return RunInput(**self._address)
+
+
+def handle_of_start(
+    context: ClientContext, started: StartedWorkflow, result_type: Any
+) -> WorkflowHandle[Any]:
+    """Return the handle that is bound to a start."""
+    return WorkflowHandle(
+        context,
+        started.id,
+        first_execution_run_id=started.run_id,
+        is_new=started.is_new,
+        result_type=result_type,
+    )
 
 
 class WorkflowUpdateHandle(Generic[OwnT]):

@@ -199,8 +199,7 @@ class OutboundInterceptor:
         return await self.next.start_activity(input)
 
     async def start_activities(
-        self,
-        inputs: Sequence[StartActivityInput],
+        self, inputs: Sequence[StartActivityInput]
     ) -> Sequence[StartedActivity | ServerRefused]:
         """Start all `inputs` in few requests. Does not call `start_activity`."""
         return await self.next.start_activities(inputs)

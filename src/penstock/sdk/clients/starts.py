@@ -10,10 +10,8 @@ from enum import Enum
 from typing import (
     TYPE_CHECKING,
     Any,
-    Concatenate,
     Final,
     Generic,
-    ParamSpec,
     Protocol,
     Required,
     TypedDict,
@@ -26,6 +24,16 @@ from penstock.core import identifiers
 from penstock.dispatch import DispatchConfig
 from penstock.schema.nearest import nearest
 from penstock.sdk.call_targets import UNSET, CallTarget, activity_target, signal_target, workflow_target
+from penstock.sdk.clients.call_types import (
+    ArgT,
+    AsyncCallable,
+    AsyncMethod0,
+    AsyncMethod1,
+    NamedCallArgs,
+    ResultT,
+    ResultT_co,
+    SelfT,
+)
 from penstock.sdk.clients.interceptors import OnLostLease, StartActivityInput, StartWorkflowInput, new_id
 from penstock.sdk.dispatch_options import Dispatch, config_getter, resolve_options
 from penstock.sdk.id_policies import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
@@ -35,12 +43,7 @@ from penstock.sdk.retry import RetryPolicy
 if TYPE_CHECKING:
     from penstock.sdk.clients.handles import WorkflowHandle
 
-SelfT = TypeVar("SelfT")
-ArgT = TypeVar("ArgT")
-ResultT = TypeVar("ResultT")
 OwnT = TypeVar("OwnT")
-ResultT_co = TypeVar("ResultT_co", covariant=True)
-P = ParamSpec("P")
 
 
 class HasRun(Protocol[ResultT_co]):
@@ -114,6 +117,14 @@ class StandaloneActivityOptions(TypedDict, total=False):
     """None ignores the client's dispatch configuration for this start."""
 
 
+class NamedStartOptions(StartOptions, NamedCallArgs):
+    """How a workflow that is given by its name or class is started."""
+
+
+class NamedActivityOptions(StandaloneActivityOptions, NamedCallArgs):
+    """How a standalone activity that is given by its name is started."""
+
+
 class WithStartWorkflowOperation(Generic[OwnT]):
     """The workflow start of an update-with-start. An open run that has the id is used as it is.
 
@@ -128,20 +139,20 @@ class WithStartWorkflowOperation(Generic[OwnT]):
     @overload
     def __init__(
         self: WithStartWorkflowOperation[ResultT],
-        workflow: Callable[[SelfT], Awaitable[ResultT]],
+        workflow: AsyncMethod0[SelfT, ResultT],
         **options: Unpack[StartOptions],
     ) -> None: ...
     @overload
     def __init__(
         self: WithStartWorkflowOperation[ResultT],
-        workflow: Callable[[SelfT, ArgT], Awaitable[ResultT]],
+        workflow: AsyncMethod1[SelfT, ArgT, ResultT],
         arg: ArgT,
         **options: Unpack[StartOptions],
     ) -> None: ...
     @overload
     def __init__(
         self: WithStartWorkflowOperation[ResultT],
-        workflow: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
+        workflow: AsyncCallable[ResultT],
         *,
         args: Sequence[Any],
         **options: Unpack[StartOptions],
@@ -151,9 +162,7 @@ class WithStartWorkflowOperation(Generic[OwnT]):
         self: WithStartWorkflowOperation[ResultT],
         workflow: type[HasRun[ResultT]],
         arg: Any = UNSET,
-        *,
-        args: Sequence[Any] = (),
-        **options: Unpack[StartOptions],
+        **options: Unpack[NamedStartOptions],
     ) -> None: ...
     @overload
     def __init__(
@@ -161,9 +170,8 @@ class WithStartWorkflowOperation(Generic[OwnT]):
         workflow: str | type[Any],
         arg: Any = UNSET,
         *,
-        args: Sequence[Any] = (),
         result_type: Any = None,
-        **options: Unpack[StartOptions],
+        **options: Unpack[NamedStartOptions],
     ) -> None: ...
     def __init__(
         self,
@@ -246,7 +254,7 @@ class ActivityStart(Generic[OwnT]):
     @overload
     def __init__(
         self: ActivityStart[ResultT],
-        activity: Callable[P, Awaitable[ResultT]],
+        activity: AsyncCallable[ResultT],
         *,
         args: Sequence[Any],
         **options: Unpack[StandaloneActivityOptions],
@@ -254,7 +262,7 @@ class ActivityStart(Generic[OwnT]):
     @overload
     def __init__(
         self: ActivityStart[ResultT],
-        activity: Callable[P, ResultT],
+        activity: Callable[..., ResultT],
         *,
         args: Sequence[Any],
         **options: Unpack[StandaloneActivityOptions],
@@ -265,9 +273,8 @@ class ActivityStart(Generic[OwnT]):
         activity: str,
         arg: Any = UNSET,
         *,
-        args: Sequence[Any] = (),
         result_type: Any = None,
-        **options: Unpack[StandaloneActivityOptions],
+        **options: Unpack[NamedActivityOptions],
     ) -> None: ...
     def __init__(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -18,6 +19,7 @@ from penstock.sdk.clients.starts import ActivityStart
 
 P = ParamSpec("P")
 InnerT = TypeVar("InnerT")
+FacadeT = TypeVar("FacadeT")
 ResultT = TypeVar("ResultT")
 OwnT = TypeVar("OwnT")
 
@@ -141,56 +143,47 @@ async def _close(items: AsyncIterator[Any]) -> None:
         await items.aclose()
 
 
+def _wrapping(
+    call: Callable[Concatenate[InnerT, P], Any], kind: Callable[[LoopThread, Any], FacadeT]
+) -> Callable[Concatenate[Any, P], FacadeT]:
+    """Wrap a method that returns a handle, or a coroutine of one, as one that returns a blocking handle."""
+
+    @functools.wraps(call)
+    def wrapped(self: _Facade[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> FacadeT:
+        found = call(self._inner, *args, **kwargs)
+        return kind(self._thread, self._thread.wait(found) if inspect.iscoroutine(found) else found)
+
+    return wrapped
+
+
 def _starts_update(
     call: Callable[Concatenate[InnerT, P], Coroutine[Any, Any, WorkflowUpdateHandle[ResultT]]],
 ) -> Callable[Concatenate[Any, P], SyncWorkflowUpdateHandle[ResultT]]:
-    @functools.wraps(call)
-    def waiting(
-        self: _Facade[InnerT], /, *args: P.args, **kwargs: P.kwargs
-    ) -> SyncWorkflowUpdateHandle[ResultT]:
-        return SyncWorkflowUpdateHandle(self._thread, self._thread.wait(call(self._inner, *args, **kwargs)))
-
-    return waiting
+    return _wrapping(call, SyncWorkflowUpdateHandle[ResultT])
 
 
 def _starts_workflow(
     call: Callable[Concatenate[InnerT, P], Coroutine[Any, Any, WorkflowHandle[ResultT]]],
 ) -> Callable[Concatenate[Any, P], SyncWorkflowHandle[ResultT]]:
-    @functools.wraps(call)
-    def waiting(self: _Facade[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> SyncWorkflowHandle[ResultT]:
-        return SyncWorkflowHandle(self._thread, self._thread.wait(call(self._inner, *args, **kwargs)))
-
-    return waiting
+    return _wrapping(call, SyncWorkflowHandle[ResultT])
 
 
 def _starts_activity(
     call: Callable[Concatenate[InnerT, P], Coroutine[Any, Any, ActivityHandle[ResultT]]],
 ) -> Callable[Concatenate[Any, P], SyncActivityHandle[ResultT]]:
-    @functools.wraps(call)
-    def waiting(self: _Facade[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> SyncActivityHandle[ResultT]:
-        return SyncActivityHandle(self._thread, self._thread.wait(call(self._inner, *args, **kwargs)))
-
-    return waiting
+    return _wrapping(call, SyncActivityHandle[ResultT])
 
 
 def _finds_workflow(
     call: Callable[Concatenate[InnerT, P], WorkflowHandle[ResultT]],
 ) -> Callable[Concatenate[Any, P], SyncWorkflowHandle[ResultT]]:
-    @functools.wraps(call)
-    def finding(self: _Facade[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> SyncWorkflowHandle[ResultT]:
-        return SyncWorkflowHandle(self._thread, call(self._inner, *args, **kwargs))
-
-    return finding
+    return _wrapping(call, SyncWorkflowHandle[ResultT])
 
 
 def _finds_activity(
     call: Callable[Concatenate[InnerT, P], ActivityHandle[ResultT]],
 ) -> Callable[Concatenate[Any, P], SyncActivityHandle[ResultT]]:
-    @functools.wraps(call)
-    def finding(self: _Facade[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> SyncActivityHandle[ResultT]:
-        return SyncActivityHandle(self._thread, call(self._inner, *args, **kwargs))
-
-    return finding
+    return _wrapping(call, SyncActivityHandle[ResultT])
 
 
 def _connects(call: Callable[P, Coroutine[Any, Any, Client]]) -> Callable[P, SyncClient]:

@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from collections.abc import Callable, Sequence
+from typing import Any, Required, TypedDict, Unpack, overload
 
 from penstock.sdk.call_targets import UNSET
 from penstock.sdk.clients.base_client import BaseClient
-from penstock.sdk.clients.handles import WorkflowHandle, WorkflowUpdateHandle
-from penstock.sdk.clients.interceptors import UpdateStage
-from penstock.sdk.clients.starts import (
-    WithStartWorkflowOperation,
-    budgeted,
+from penstock.sdk.clients.call_types import (
+    ArgT,
+    AsyncCallable,
+    AsyncMethod0,
+    AsyncMethod1,
+    NamedCallArgs,
+    ResultT,
+    SelfT,
+    SyncMethod0,
+    SyncMethod1,
 )
+from penstock.sdk.clients.handles import (
+    StartUpdateOptions,
+    WorkflowHandle,
+    WorkflowUpdateHandle,
+    handle_of_start,
+)
+from penstock.sdk.clients.interceptors import UpdateStage
+from penstock.sdk.clients.starts import WithStartWorkflowOperation, budgeted
 
-SelfT = TypeVar("SelfT")
-OtherT = TypeVar("OtherT")
-ArgT = TypeVar("ArgT")
-ResultT = TypeVar("ResultT")
-P = ParamSpec("P")
+
+class StartUpdateWithStartOptions(StartUpdateOptions, total=False):
+    """Options of `start_update_with_start_workflow`."""
+
+    start_workflow_operation: Required[WithStartWorkflowOperation[Any]]
+
+
+class NamedStartUpdateWithStartOptions(StartUpdateWithStartOptions, NamedCallArgs):
+    """Options of an update that is given by name."""
+
+
+class ExecuteUpdateWithStartOptions(TypedDict, total=False):
+    """Options of `execute_update_with_start_workflow`."""
+
+    id: str | None
+    start_workflow_operation: Required[WithStartWorkflowOperation[Any]]
+
+
+class NamedExecuteUpdateWithStartOptions(ExecuteUpdateWithStartOptions, NamedCallArgs):
+    """Options of an update that is given by name."""
 
 
 class UpdateWithStart(BaseClient):
@@ -26,61 +54,41 @@ class UpdateWithStart(BaseClient):
 
     @overload
     async def start_update_with_start_workflow(
-        self,
-        update: Callable[[SelfT], Awaitable[ResultT]],
-        *,
-        start_workflow_operation: WithStartWorkflowOperation[OtherT],
-        wait_for: UpdateStage = "accepted",
-        id: str | None = None,
+        self, update: AsyncMethod0[SelfT, ResultT], **options: Unpack[StartUpdateWithStartOptions]
+    ) -> WorkflowUpdateHandle[ResultT]: ...
+    @overload
+    async def start_update_with_start_workflow(
+        self, update: SyncMethod0[SelfT, ResultT], **options: Unpack[StartUpdateWithStartOptions]
     ) -> WorkflowUpdateHandle[ResultT]: ...
     @overload
     async def start_update_with_start_workflow(
         self,
-        update: Callable[[SelfT], ResultT],
-        *,
-        start_workflow_operation: WithStartWorkflowOperation[OtherT],
-        wait_for: UpdateStage = "accepted",
-        id: str | None = None,
-    ) -> WorkflowUpdateHandle[ResultT]: ...
-    @overload
-    async def start_update_with_start_workflow(
-        self,
-        update: Callable[[SelfT, ArgT], Awaitable[ResultT]],
+        update: AsyncMethod1[SelfT, ArgT, ResultT],
         arg: ArgT,
-        *,
-        start_workflow_operation: WithStartWorkflowOperation[OtherT],
-        wait_for: UpdateStage = "accepted",
-        id: str | None = None,
+        **options: Unpack[StartUpdateWithStartOptions],
     ) -> WorkflowUpdateHandle[ResultT]: ...
     @overload
     async def start_update_with_start_workflow(
         self,
-        update: Callable[[SelfT, ArgT], ResultT],
+        update: SyncMethod1[SelfT, ArgT, ResultT],
         arg: ArgT,
-        *,
-        start_workflow_operation: WithStartWorkflowOperation[OtherT],
-        wait_for: UpdateStage = "accepted",
-        id: str | None = None,
+        **options: Unpack[StartUpdateWithStartOptions],
     ) -> WorkflowUpdateHandle[ResultT]: ...
     @overload
     async def start_update_with_start_workflow(
         self,
-        update: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
+        update: AsyncCallable[ResultT],
         *,
         args: Sequence[Any],
-        start_workflow_operation: WithStartWorkflowOperation[OtherT],
-        wait_for: UpdateStage = "accepted",
-        id: str | None = None,
+        **options: Unpack[StartUpdateWithStartOptions],
     ) -> WorkflowUpdateHandle[ResultT]: ...
     @overload
     async def start_update_with_start_workflow(
         self,
-        update: Callable[Concatenate[SelfT, P], ResultT],
+        update: Callable[..., ResultT],
         *,
         args: Sequence[Any],
-        start_workflow_operation: WithStartWorkflowOperation[OtherT],
-        wait_for: UpdateStage = "accepted",
-        id: str | None = None,
+        **options: Unpack[StartUpdateWithStartOptions],
     ) -> WorkflowUpdateHandle[ResultT]: ...
     @overload
     async def start_update_with_start_workflow(
@@ -88,11 +96,8 @@ class UpdateWithStart(BaseClient):
         update: str,
         arg: Any = UNSET,
         *,
-        args: Sequence[Any] = (),
-        start_workflow_operation: WithStartWorkflowOperation[OtherT],
-        wait_for: UpdateStage = "accepted",
-        id: str | None = None,
         result_type: type[ResultT],
+        **options: Unpack[NamedStartUpdateWithStartOptions],
     ) -> WorkflowUpdateHandle[ResultT]: ...
     @overload
     async def start_update_with_start_workflow(
@@ -100,11 +105,8 @@ class UpdateWithStart(BaseClient):
         update: str,
         arg: Any = UNSET,
         *,
-        args: Sequence[Any] = (),
-        start_workflow_operation: WithStartWorkflowOperation[OtherT],
-        wait_for: UpdateStage = "accepted",
-        id: str | None = None,
         result_type: None = None,
+        **options: Unpack[NamedStartUpdateWithStartOptions],
     ) -> WorkflowUpdateHandle[Any]: ...
     async def start_update_with_start_workflow(
         self,
@@ -138,55 +140,41 @@ class UpdateWithStart(BaseClient):
 
     @overload
     async def execute_update_with_start_workflow(
-        self,
-        update: Callable[[SelfT], Awaitable[ResultT]],
-        *,
-        start_workflow_operation: WithStartWorkflowOperation[OtherT],
-        id: str | None = None,
+        self, update: AsyncMethod0[SelfT, ResultT], **options: Unpack[ExecuteUpdateWithStartOptions]
+    ) -> ResultT: ...
+    @overload
+    async def execute_update_with_start_workflow(
+        self, update: SyncMethod0[SelfT, ResultT], **options: Unpack[ExecuteUpdateWithStartOptions]
     ) -> ResultT: ...
     @overload
     async def execute_update_with_start_workflow(
         self,
-        update: Callable[[SelfT], ResultT],
-        *,
-        start_workflow_operation: WithStartWorkflowOperation[OtherT],
-        id: str | None = None,
-    ) -> ResultT: ...
-    @overload
-    async def execute_update_with_start_workflow(
-        self,
-        update: Callable[[SelfT, ArgT], Awaitable[ResultT]],
+        update: AsyncMethod1[SelfT, ArgT, ResultT],
         arg: ArgT,
-        *,
-        start_workflow_operation: WithStartWorkflowOperation[OtherT],
-        id: str | None = None,
+        **options: Unpack[ExecuteUpdateWithStartOptions],
     ) -> ResultT: ...
     @overload
     async def execute_update_with_start_workflow(
         self,
-        update: Callable[[SelfT, ArgT], ResultT],
+        update: SyncMethod1[SelfT, ArgT, ResultT],
         arg: ArgT,
-        *,
-        start_workflow_operation: WithStartWorkflowOperation[OtherT],
-        id: str | None = None,
+        **options: Unpack[ExecuteUpdateWithStartOptions],
     ) -> ResultT: ...
     @overload
     async def execute_update_with_start_workflow(
         self,
-        update: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
+        update: AsyncCallable[ResultT],
         *,
         args: Sequence[Any],
-        start_workflow_operation: WithStartWorkflowOperation[OtherT],
-        id: str | None = None,
+        **options: Unpack[ExecuteUpdateWithStartOptions],
     ) -> ResultT: ...
     @overload
     async def execute_update_with_start_workflow(
         self,
-        update: Callable[Concatenate[SelfT, P], ResultT],
+        update: Callable[..., ResultT],
         *,
         args: Sequence[Any],
-        start_workflow_operation: WithStartWorkflowOperation[OtherT],
-        id: str | None = None,
+        **options: Unpack[ExecuteUpdateWithStartOptions],
     ) -> ResultT: ...
     @overload
     async def execute_update_with_start_workflow(
@@ -194,10 +182,8 @@ class UpdateWithStart(BaseClient):
         update: str,
         arg: Any = UNSET,
         *,
-        args: Sequence[Any] = (),
-        start_workflow_operation: WithStartWorkflowOperation[OtherT],
-        id: str | None = None,
         result_type: type[ResultT],
+        **options: Unpack[NamedExecuteUpdateWithStartOptions],
     ) -> ResultT: ...
     @overload
     async def execute_update_with_start_workflow(
@@ -205,10 +191,8 @@ class UpdateWithStart(BaseClient):
         update: str,
         arg: Any = UNSET,
         *,
-        args: Sequence[Any] = (),
-        start_workflow_operation: WithStartWorkflowOperation[OtherT],
-        id: str | None = None,
         result_type: None = None,
+        **options: Unpack[NamedExecuteUpdateWithStartOptions],
     ) -> Any: ...
     async def execute_update_with_start_workflow(
         self,
@@ -235,12 +219,6 @@ class UpdateWithStart(BaseClient):
         except Exception as error:
             operation.set_outcome(error)
             raise
-        handle: WorkflowHandle[Any] = WorkflowHandle(
-            self._context,
-            started.id,
-            first_execution_run_id=started.run_id,
-            is_new=started.is_new,
-            result_type=operation.result_type,
-        )
+        handle = handle_of_start(self._context, started, operation.result_type)
         operation.set_outcome(handle)
         return handle

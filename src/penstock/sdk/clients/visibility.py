@@ -9,13 +9,8 @@ from penstock.sdk.call_targets import UNSET, signal_target
 from penstock.sdk.clients import batch_operations
 from penstock.sdk.clients.base_client import BaseClient
 from penstock.sdk.clients.batch_operations import BatchPreview, BatchResult
-from penstock.sdk.clients.descriptions import (
-    WorkflowExecution,
-    WorkflowExecutionCount,
-)
-from penstock.sdk.connection.transport import (
-    route,
-)
+from penstock.sdk.clients.descriptions import WorkflowExecution, WorkflowExecutionCount
+from penstock.sdk.connection.transport import route
 
 PAGE = 200
 
@@ -33,11 +28,7 @@ class WorkflowVisibility(BaseClient):
             page_size: runs per request.
             limit: maximum number of runs; None is all.
         """
-        found = 0
-        async for body in self._pages(route("workflows"), "workflows", {"query": query}, page_size):
-            if limit is not None and found >= limit:
-                return
-            found += 1
+        async for body in self._pages("workflows", {"query": query}, page_size, limit):
             yield WorkflowExecution.read(body)
 
     async def count_workflows(

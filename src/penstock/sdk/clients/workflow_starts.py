@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+from collections.abc import Callable, Sequence
+from typing import Any, Unpack, overload
 
 from penstock.sdk.call_targets import UNSET, workflow_target
 from penstock.sdk.clients.base_client import BaseClient
-from penstock.sdk.clients.handles import WorkflowHandle
-from penstock.sdk.clients.starts import (
-    HasRun,
-    StartOptions,
-    budgeted,
-    workflow_start,
+from penstock.sdk.clients.call_types import (
+    ArgT,
+    AsyncCallable,
+    AsyncMethod0,
+    AsyncMethod1,
+    ResultT,
+    SelfT,
+    awaiting_result,
 )
-
-SelfT = TypeVar("SelfT")
-ArgT = TypeVar("ArgT")
-ResultT = TypeVar("ResultT")
-P = ParamSpec("P")
+from penstock.sdk.clients.handles import WorkflowHandle, handle_of_start
+from penstock.sdk.clients.starts import HasRun, NamedStartOptions, StartOptions, budgeted, workflow_start
 
 
 class WorkflowStarts(BaseClient):
@@ -26,31 +25,19 @@ class WorkflowStarts(BaseClient):
 
     @overload
     async def start_workflow(
-        self, workflow: Callable[[SelfT], Awaitable[ResultT]], **options: Unpack[StartOptions]
+        self, workflow: AsyncMethod0[SelfT, ResultT], **options: Unpack[StartOptions]
     ) -> WorkflowHandle[ResultT]: ...
     @overload
     async def start_workflow(
-        self,
-        workflow: Callable[[SelfT, ArgT], Awaitable[ResultT]],
-        arg: ArgT,
-        **options: Unpack[StartOptions],
+        self, workflow: AsyncMethod1[SelfT, ArgT, ResultT], arg: ArgT, **options: Unpack[StartOptions]
     ) -> WorkflowHandle[ResultT]: ...
     @overload
     async def start_workflow(
-        self,
-        workflow: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
-        *,
-        args: Sequence[Any],
-        **options: Unpack[StartOptions],
+        self, workflow: AsyncCallable[ResultT], *, args: Sequence[Any], **options: Unpack[StartOptions]
     ) -> WorkflowHandle[ResultT]: ...
     @overload
     async def start_workflow(
-        self,
-        workflow: type[HasRun[ResultT]],
-        arg: Any = UNSET,
-        *,
-        args: Sequence[Any] = (),
-        **options: Unpack[StartOptions],
+        self, workflow: type[HasRun[ResultT]], arg: Any = UNSET, **options: Unpack[NamedStartOptions]
     ) -> WorkflowHandle[ResultT]: ...
     @overload
     async def start_workflow(
@@ -58,9 +45,8 @@ class WorkflowStarts(BaseClient):
         workflow: str | type[Any],
         arg: Any = UNSET,
         *,
-        args: Sequence[Any] = (),
         result_type: type[ResultT],
-        **options: Unpack[StartOptions],
+        **options: Unpack[NamedStartOptions],
     ) -> WorkflowHandle[ResultT]: ...
     @overload
     async def start_workflow(
@@ -68,9 +54,8 @@ class WorkflowStarts(BaseClient):
         workflow: str | type[Any],
         arg: Any = UNSET,
         *,
-        args: Sequence[Any] = (),
         result_type: None = None,
-        **options: Unpack[StartOptions],
+        **options: Unpack[NamedStartOptions],
     ) -> WorkflowHandle[Any]: ...
     async def start_workflow(
         self,
@@ -98,79 +83,9 @@ class WorkflowStarts(BaseClient):
         called = workflow_target(workflow)
         start = budgeted(workflow_start(called, arg, args, options), self.dispatch())
         started = await self._context.outbound.start_workflow(start)
-        return WorkflowHandle(
-            self._context,
-            started.id,
-            first_execution_run_id=started.run_id,
-            is_new=started.is_new,
-            result_type=result_type or called.result_type,
-        )
+        return handle_of_start(self._context, started, result_type or called.result_type)
 
-    @overload
-    async def execute_workflow(
-        self, workflow: Callable[[SelfT], Awaitable[ResultT]], **options: Unpack[StartOptions]
-    ) -> ResultT: ...
-    @overload
-    async def execute_workflow(
-        self,
-        workflow: Callable[[SelfT, ArgT], Awaitable[ResultT]],
-        arg: ArgT,
-        **options: Unpack[StartOptions],
-    ) -> ResultT: ...
-    @overload
-    async def execute_workflow(
-        self,
-        workflow: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
-        *,
-        args: Sequence[Any],
-        **options: Unpack[StartOptions],
-    ) -> ResultT: ...
-    @overload
-    async def execute_workflow(
-        self,
-        workflow: type[HasRun[ResultT]],
-        arg: Any = UNSET,
-        *,
-        args: Sequence[Any] = (),
-        **options: Unpack[StartOptions],
-    ) -> ResultT: ...
-    @overload
-    async def execute_workflow(
-        self,
-        workflow: str | type[Any],
-        arg: Any = UNSET,
-        *,
-        args: Sequence[Any] = (),
-        result_type: type[ResultT],
-        **options: Unpack[StartOptions],
-    ) -> ResultT: ...
-    @overload
-    async def execute_workflow(
-        self,
-        workflow: str | type[Any],
-        arg: Any = UNSET,
-        *,
-        args: Sequence[Any] = (),
-        result_type: None = None,
-        **options: Unpack[StartOptions],
-    ) -> Any: ...
-    async def execute_workflow(
-        self,
-        workflow: Any,
-        arg: Any = UNSET,
-        *,
-        args: Sequence[Any] = (),
-        result_type: Any = None,
-        **options: Unpack[StartOptions],
-    ) -> Any:
-        """Start a workflow and wait for its result. Takes the arguments of `start_workflow`.
-
-        Raises:
-            WorkflowFailureError: the workflow failed, was cancelled or terminated, or timed out.
-            WorkflowAlreadyStartedError: the id is in use and the policies do not allow the start.
-        """
-        handle = await self.start_workflow(workflow, arg, args=args, result_type=result_type, **options)
-        return await handle.result()
+    execute_workflow = awaiting_result(start_workflow)
 
     @overload
     def get_workflow_handle(
@@ -198,7 +113,7 @@ class WorkflowStarts(BaseClient):
 
     def get_workflow_handle_for(
         self,
-        workflow: Callable[Concatenate[SelfT, P], Awaitable[ResultT]] | type[HasRun[ResultT]],
+        workflow: AsyncCallable[ResultT] | type[HasRun[ResultT]],
         id: str,  # noqa: A002
         *,
         run_id: str | None = None,

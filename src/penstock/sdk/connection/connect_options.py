@@ -96,18 +96,11 @@ class ConnectOptions:
         Tokens and keys belong together: if one is given as an argument, those of the environment and the profile are
         ignored, and likewise those of the profile if the environment has one.
         """
-        environ = os.environ if environment is None else environment
         given = {
-            "url": url if url is None or isinstance(url, str) else ",".join(server_urls(url)),
-            "namespace": namespace,
-            "token": token,
-            "control_token": control_token,
-            "worker_token": worker_token,
-            "signature_key": signature_key,
-            "worker_signature_key": worker_signature_key,
-            "signature_profile": signature_profile,
-            "insecure": insecure,
+            name: value for name, value in locals().items() if name in {each.name for each in fields(cls)}
         }
+        given["url"] = url if url is None or isinstance(url, str) else ",".join(server_urls(url))
+        environ = os.environ if environment is None else environment
         variables = {name: environ.get(variable, "").strip() or None for name, variable in VARIABLES.items()}
         variables["signature_key"] = key_in(environ)
         return cls(**_merged([given, variables, _profile(profile, environ)]))

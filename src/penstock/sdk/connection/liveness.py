@@ -66,10 +66,7 @@ class ServerLiveness:
     """Watches the addresses at which requests wait. Addresses are indexes. Used in one event loop at a time."""
 
     def __init__(
-        self,
-        addresses: int,
-        probe: Callable[[int], Awaitable[bool]],
-        move: Callable[[int, int, str], None],
+        self, addresses: int, probe: Callable[[int], Awaitable[bool]], move: Callable[[int, int, str], None]
     ) -> None:
         """Watch a number of addresses.
 

@@ -86,11 +86,7 @@ class DataConverter:
         return self._read(_decoded(payload, what), hint, what)
 
     def decode_arguments(
-        self,
-        payload: Mapping[str, Any] | str | None,
-        hints: Sequence[Any] = (),
-        *,
-        what: str = "the payload",
+        self, payload: Mapping[str, Any] | str | None, hints: Sequence[Any] = (), *, what: str = "the payload"
     ) -> list[Any]:
         """Decode all arguments that were sent; those without a hint are plain data. `what` names their receiver."""
         if payload is None:

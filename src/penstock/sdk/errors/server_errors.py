@@ -20,11 +20,7 @@ class ServerRefused(SdkError):
     """The server refused a request. Programs check `reason`; `message` is for people."""
 
     def __init__(
-        self,
-        reason: str,
-        message: str = "",
-        status: int = 0,
-        details: Mapping[str, Any] | None = None,
+        self, reason: str, message: str = "", status: int = 0, details: Mapping[str, Any] | None = None
     ) -> None:
         SdkError.__init__(self, reason, message, status, details)
         self.reason = reason

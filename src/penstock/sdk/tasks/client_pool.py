@@ -17,6 +17,9 @@ from penstock.sdk.converters import DataConverter
 from penstock.sdk.replay.runtime import maybe_current
 
 ResultT = TypeVar("ResultT")
+_RESOLVED = ("url", "namespace", "profile", "insecure", "signature_profile", *CREDENTIALS)
+CONNECTION_OPTIONS = (*_RESOLVED, "interceptors", "ssl")
+"""The arguments of an app that are those of `Client.connect`."""
 
 
 class ClientPool:
@@ -34,8 +37,7 @@ class ClientPool:
     @property
     def options(self) -> ConnectOptions:
         """The server address and credentials."""
-        names = ("url", "namespace", "profile", "insecure", "signature_profile", *CREDENTIALS)
-        return ConnectOptions.resolve(**{name: self._connecting.get(name) for name in names})
+        return ConnectOptions.resolve(**{name: self._connecting.get(name) for name in _RESOLVED})
 
     def prefer(self, **options: Any) -> None:
         """Override connection options of the app for the next clients."""

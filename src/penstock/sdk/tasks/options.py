@@ -39,6 +39,18 @@ class SendOptions(TypedDict, total=False):
     """Sent again with the same key, it is the same task."""
 
 
+DECORATOR_OPTIONS = (
+    "queue",
+    "retry",
+    "timeout",
+    "heartbeat_timeout",
+    "priority",
+    "good_until",
+    "on_lost_lease",
+)
+"""The options that `@app.task` takes, too."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
     """All options, validated. Errors name the option and the values that it accepts."""

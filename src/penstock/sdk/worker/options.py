@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from typing import Any
 
 from penstock.dispatch.bounds import POLLS_MAX, RATE_MAX, SLOTS_MAX
 from penstock.sdk.activities.process_pool.pool import StartMethod
@@ -51,6 +53,11 @@ class WorkerOptions:
     """Disable deadlock detection, so that a debugger can stop workflow code."""
     report_tracebacks: bool = True
     """Include tracebacks in reported failures. The worker's log has them in any case."""
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any], **resolved: Any) -> WorkerOptions:
+        """Pick the options out of the arguments of `Worker`; `resolved` are those that it has computed."""
+        return cls(**{each.name: arguments[each.name] for each in fields(cls)} | resolved)
 
     @property
     def max_threads(self) -> int:

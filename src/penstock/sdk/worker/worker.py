@@ -146,6 +146,7 @@ class Worker:
             ValueError: an option is out of range, two definitions share a name, or something registered could never
                 run.
         """
+        arguments = dict(locals())
         self.task_queues = _queues(task_queue, task_queues)
         self.task_queue = self.task_queues[0]
         self.build_id = None if build_id is None else _name("build_id", build_id)
@@ -153,30 +154,12 @@ class Worker:
         self._registry = WorkerRegistry(workflows, activities)
         self._dispatch = client.dispatch if dispatch is None else config_getter(dispatch)
         config = self._dispatch()
-        self._options = WorkerOptions(
-            max_concurrent_workflow_tasks=max_concurrent_workflow_tasks,
+        self._options = WorkerOptions.of(
+            arguments,
             max_concurrent_activity_tasks=_one_of(max_concurrent_activity_tasks, max_concurrent_activities),
-            max_concurrent_local_activities=max_concurrent_local_activities,
-            max_concurrent_workflow_task_polls=max_concurrent_workflow_task_polls,
-            max_concurrent_activity_task_polls=max_concurrent_activity_task_polls,
-            max_cached_workflows=max_cached_workflows,
-            sticky_queue_schedule_to_start_timeout=sticky_queue_schedule_to_start_timeout,
-            max_activities_per_second=max_activities_per_second,
-            max_task_queue_activities_per_second=max_task_queue_activities_per_second,
-            queue_rate_burst_seconds=queue_rate_burst_seconds,
-            default_heartbeat_throttle_interval=default_heartbeat_throttle_interval,
-            max_heartbeat_throttle_interval=max_heartbeat_throttle_interval,
-            graceful_shutdown_timeout=graceful_shutdown_timeout,
             auto_heartbeat=_auto_heartbeat(auto_heartbeat, config),
-            process_slots=process_slots,
-            process_start_method=process_start_method,
-            process_recycle_after=process_recycle_after,
-            process_recycle_over_bytes=process_recycle_over_bytes,
-            all_in_processes=all_in_processes,
             claiming=claiming or Claiming(),
             task_timeout=_task_timeout(task_timeout, config),
-            debug_mode=debug_mode,
-            report_tracebacks=report_tracebacks,
         )
         _check_slots(self._registry, self._options)
         self._client = client
@@ -442,21 +425,9 @@ def _name(what: str, text: object) -> str:
 
 def _check_slots(registry: WorkerRegistry, options: WorkerOptions) -> None:
     """Check that everything registered has slots and polls."""
-    for kind, known, slots, polls in (
-        (
-            "workflow",
-            registry.workflows,
-            options.max_concurrent_workflow_tasks,
-            options.max_concurrent_workflow_task_polls,
-        ),
-        (
-            "activity",
-            registry.activities,
-            options.max_concurrent_activity_tasks,
-            options.max_concurrent_activity_task_polls,
-        ),
-    ):
-        if known and slots and not polls:
+    for kind, known in (("workflow", registry.workflows), ("activity", registry.activities)):
+        slots = getattr(options, f"max_concurrent_{kind}_tasks")
+        if known and slots and not getattr(options, f"max_concurrent_{kind}_task_polls"):
             raise ValueError(
                 f"{_PLURALS[kind]} are registered, but max_concurrent_{kind}_task_polls is 0: none would ever run"
             )

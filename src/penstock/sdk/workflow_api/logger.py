@@ -18,11 +18,7 @@ class _Logger(logging.LoggerAdapter[logging.Logger]):
             return msg, kwargs
         run = runtime.info
         extra = dict(kwargs.get("extra") or {})
-        extra |= {
-            "workflow_id": run.workflow_id,
-            "run_id": run.run_id,
-            "workflow_type": run.workflow_type,
-        }
+        extra |= {"workflow_id": run.workflow_id, "run_id": run.run_id, "workflow_type": run.workflow_type}
         kwargs["extra"] = extra
         return f"{msg} (workflow {run.workflow_id}, run {run.run_id})", kwargs
 

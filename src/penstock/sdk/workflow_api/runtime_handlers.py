@@ -30,10 +30,7 @@ def set_query_handler(name: str | None, handler: Callable[..., Any] | None) -> N
 
 
 def set_update_handler(
-    name: str | None,
-    handler: Callable[..., Any] | None,
-    *,
-    validator: Callable[..., Any] | None = None,
+    name: str | None, handler: Callable[..., Any] | None, *, validator: Callable[..., Any] | None = None
 ) -> None:
     """Set or remove an update handler at run time. Buffered updates are delivered to it.
 

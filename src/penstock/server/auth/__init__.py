@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.server.auth.auth_request import AuthRequest, fold_headers
-from penstock.server.auth.drivers import Authenticator
-from penstock.server.auth.signatures import RegisterNonce
+from penstock.server.auth.access import Authenticator, NamespaceCheck
+from penstock.server.auth.signatures import AuthRequest, RegisterNonce
 from penstock.server.auth.throttle import FailureThrottle
 
-__all__ = ["AuthRequest", "Authenticator", "FailureThrottle", "RegisterNonce", "fold_headers"]
+__all__ = ["AuthRequest", "Authenticator", "FailureThrottle", "NamespaceCheck", "RegisterNonce"]

@@ -10,14 +10,14 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import unquote
 
 from penstock.core.permissions import Credential, Principal
 from penstock.errors import InvalidInput, PenstockError, Reason, Unauthenticated, Unavailable
-from penstock.server.auth.auth_request import AuthRequest
 from penstock.wire.signatures import HEADER, SignatureHeader, SignedRequest, proof, read_header
 
 RegisterNonce = Callable[[str, str, int], Awaitable[bool]]
@@ -27,6 +27,18 @@ _BODY_SHAPE: Final = re.compile(r"[0-9a-f]{64}")
 _ERROR_DETAILS: Final = {"authentication": "signature", "signature_profile": "body"}
 """Details of the error, so that clients can tell which credential is expected."""
 _AMBIGUOUS_PATH: Final = re.compile(r"//|\\|#|%00")
+
+
+@dataclass(frozen=True, slots=True)
+class AuthRequest:
+    """The parts of a request that authentication needs. Path and query are raw text, header names are lower-case."""
+
+    method: str
+    raw_path: str
+    raw_query: str
+    headers: Mapping[str, str]
+    body: bytes
+    now_ms: int
 
 
 class BodySignatureDriver:

@@ -13,8 +13,8 @@ from penstock.ports.store import Store
 from penstock.server.endpoints.pending_operation import PendingOperation, PendingWork
 from penstock.server.operation import Body, OperationCall, Response
 from penstock.server.problems import body_of, status_of
+from penstock.wire.request_parser import UnknownField, with_warnings
 from penstock.wire.requests import BatchOf
-from penstock.wire.unknown_fields import UnknownField, with_warnings
 
 log = structlog.get_logger("penstock.server")
 

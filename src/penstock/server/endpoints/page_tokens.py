@@ -7,7 +7,7 @@ import binascii
 
 from penstock.core.model import Run
 from penstock.errors import InvalidInput, Reason
-from penstock.ports.store import PageStart
+from penstock.ports.tables.visibility import PageStart
 from penstock.wire.responses import page_token
 
 

@@ -1,4 +1,4 @@
-"""What all polls of workers have in common: how long they wait, and what happens to an undelivered query task."""
+"""Polls for query tasks and update validations, and what happens to one that is not delivered."""
 
 from __future__ import annotations
 
@@ -12,15 +12,6 @@ from penstock.server.operation import OperationCall
 from penstock.wire.requests import PollTasks
 
 
-def poll_wait_ms(call: OperationCall, request: PollTasks) -> int:
-    """The requested wait, within the bounds of the settings."""
-    polls = call.ctx.settings.polls
-    requested_ms = (
-        polls.poll_timeout_ms if request.timeout_seconds is None else request.timeout_seconds * 1000
-    )
-    return min(requested_ms, polls.poll_timeout_ms_max)
-
-
 def query_poll(call: OperationCall, request: PollTasks) -> Poll:
     """A poll for query tasks or update validations."""
     return Poll(call.namespace, request.worker_id, request.task_queue, TaskKind.WORKFLOW, request.build_id)
@@ -28,4 +19,4 @@ def query_poll(call: OperationCall, request: PollTasks) -> Poll:
 
 def requeue_query(call: OperationCall, leased: LeasedQuery) -> Callable[[], None]:
     """The callback that requeues a leased query task if its response could not be delivered."""
-    return lambda: call.dispatcher.undo(query_tasks.hand_back(call.ctx, leased))
+    return lambda: call.dispatcher.run_in_background(query_tasks.hand_back(call.ctx, leased))

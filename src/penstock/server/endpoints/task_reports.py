@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.core.model import Task, TaskId
 from penstock.core.scheduling.leases import lease_ends_after_ms
 from penstock.errors import PenstockError, ValidationFailed
 from penstock.server import rejected_reports
-from penstock.server.operation import OperationCall, text_path
+from penstock.server.endpoints.batch_requests import run_batch
+from penstock.server.endpoints.pending_operation import PendingWork
+from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire import strict_json
+from penstock.wire.request_parser import UnknownField, parse, unknown_fields
 from penstock.wire.requests import (
     ActivityLease,
     RequestModel,
     TaskLease,
 )
-from penstock.wire.unknown_fields import UnknownField, unknown_fields
 
 HAND_BACK = "hand_back"
 _COMMON_REPORT_FIELDS = frozenset({"task_id", "action"})
+ReportsByAction = Mapping[
+    str, tuple[type[RequestModel], Callable[[OperationCall, TaskId, Any, str], PendingWork]]
+]
+"""By the action of a report: its model, and what makes it a pending operation, given its task and digest."""
 
 
 class TaskErrorDetails:
@@ -45,22 +51,34 @@ class TaskErrorDetails:
         return detailed
 
 
-def lease_end(task: Task, read_at_ms: int | None, read_after_ms: int = 0) -> dict[str, int]:
-    """When the lease ends, in milliseconds since the worker sent its request: workers need no synchronised clock.
-
-    `read_after_ms` is how long the request had waited when the lease was read at `read_at_ms`; 0 for renewals, which
-    do not wait.
-    """
-    if task.lease_expires_at_ms is None or read_at_ms is None:
+def lease_end(task: Task, renewed_at_ms: int | None) -> dict[str, int]:
+    """When a renewed lease ends, in milliseconds since the worker sent its request, so that clocks may differ."""
+    if task.lease_expires_at_ms is None or renewed_at_ms is None:
         return {}
-    return {"lease_ends_after_ms": lease_ends_after_ms(task.lease_expires_at_ms, read_at_ms, read_after_ms)}
+    return {"lease_ends_after_ms": lease_ends_after_ms(task.lease_expires_at_ms, renewed_at_ms, 0)}
 
 
 def path_task_id(call: OperationCall) -> TaskId:
     return TaskId(text_path(call, "task_id"))
 
 
-def parse_report_item(item: dict[str, Any]) -> tuple[TaskId, str, str]:
+async def run_reports(call: OperationCall, reports: ReportsByAction) -> Response:
+    """Run a batch of reports, each by its `action`; a field that the model does not define only causes a warning."""
+
+    def one(item: dict[str, Any]) -> PendingWork:
+        task_id, action, digest = _parse_item(item)
+        model, pending = reports[action]
+        return pending(call, task_id, parse(item, model), digest)
+
+    def ignored(item: dict[str, Any]) -> list[UnknownField]:
+        action = item.get("action", "complete")
+        found = reports.get(action) if isinstance(action, str) else None
+        return [] if found is None else unknown_fields(item, found[0], _COMMON_REPORT_FIELDS)
+
+    return await run_batch(call, one, ignored)
+
+
+def _parse_item(item: dict[str, Any]) -> tuple[TaskId, str, str]:
     """Task id, action and digest of one report in a batch."""
     task_id, action = item.get("task_id"), item.get("action", "complete")
     if not isinstance(task_id, str) or not task_id or len(task_id) > 255 or not task_id.isprintable():
@@ -68,15 +86,6 @@ def parse_report_item(item: dict[str, Any]) -> tuple[TaskId, str, str]:
     if action not in ("complete", "fail", HAND_BACK):
         raise ValidationFailed({"action": ["must be complete, fail or hand_back"]})
     return TaskId(task_id), action, hashlib.sha256(strict_json.dumps(item)).hexdigest()
-
-
-def unknown_report_fields(
-    item: dict[str, Any], models: Mapping[str, type[RequestModel]]
-) -> list[UnknownField]:
-    """Fields of a report that the model of its action does not define."""
-    action = item.get("action", "complete")
-    model = models.get(action) if isinstance(action, str) else None
-    return [] if model is None else unknown_fields(item, model, _COMMON_REPORT_FIELDS)
 
 
 def without_nul(text: str) -> str:

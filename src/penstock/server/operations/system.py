@@ -8,7 +8,7 @@ from penstock.core.permissions import RouteFamily as Family
 from penstock.server.endpoints.operations import history_export, system
 from penstock.server.endpoints.visibility import debug
 from penstock.server.endpoints.workflows import repair
-from penstock.server.operation import Operation
+from penstock.server.operation import Operation, with_run
 from penstock.wire.operations import system as wire
 from penstock.wire.requests import EndRun
 
@@ -17,89 +17,64 @@ _RUN = _WORKFLOW + "/runs/{run_id}"
 _SYSTEM = "/api/system"
 
 SYSTEM_OPERATIONS: Final = (
-    Operation(
-        "GET",
-        f"{_WORKFLOW}/history/export",
-        "export_history",
-        "Export the complete history of the current run, sealed.",
-        Family.WORK,
-        history_export.export,
-        refusals=(404,),
-    ),
-    Operation(
-        "GET",
-        f"{_RUN}/history/export",
+    *with_run(
+        Operation(
+            "GET",
+            f"{_WORKFLOW}/history/export",
+            "export_history",
+            "Export the complete history of the current run, sealed.",
+            Family.WORK,
+            history_export.export,
+            refusals=(404,),
+        ),
         "export_run_history",
         "Export the complete history of a run, sealed.",
-        Family.WORK,
-        history_export.export,
-        refusals=(404,),
     ),
-    Operation(
-        "GET",
-        f"{_WORKFLOW}/debug",
-        "debug_workflow",
-        "Debug the current run: tasks, activities, queue, failures and findings.",
-        Family.WORK,
-        debug.describe,
-        query=wire.ReadDebug,
-        control="debug_workflow",
-        refusals=(404,),
-    ),
-    Operation(
-        "GET",
-        f"{_RUN}/debug",
+    *with_run(
+        Operation(
+            "GET",
+            f"{_WORKFLOW}/debug",
+            "debug_workflow",
+            "Debug the current run: tasks, activities, queue, failures and findings.",
+            Family.WORK,
+            debug.describe,
+            query=wire.ReadDebug,
+            control="debug_workflow",
+            refusals=(404,),
+        ),
         "debug_run",
         "Debug a run: tasks, activities, queue, failures and findings.",
-        Family.WORK,
-        debug.describe,
         query=wire.ReadDebug,
-        control="debug_workflow",
-        refusals=(404,),
     ),
-    Operation(
-        "POST",
-        f"{_WORKFLOW}/repair",
-        "repair_workflow",
-        "Repair the current run: end the backoff of its workflow task, or create a missing one.",
-        Family.WORK,
-        repair.repair,
-        wire.RepairRun,
-        control="repair",
-        refusals=(404, 409),
-    ),
-    Operation(
-        "POST",
-        f"{_RUN}/repair",
+    *with_run(
+        Operation(
+            "POST",
+            f"{_WORKFLOW}/repair",
+            "repair_workflow",
+            "Repair the current run: end the backoff of its workflow task, or create a missing one.",
+            Family.WORK,
+            repair.repair,
+            wire.RepairRun,
+            control="repair",
+            refusals=(404, 409),
+        ),
         "repair_run",
         "Repair a run, which must be the current one.",
-        Family.WORK,
-        repair.repair,
-        wire.RepairRun,
-        control="repair",
-        refusals=(404, 409),
     ),
-    Operation(
-        "POST",
-        f"{_WORKFLOW}/archive",
-        "archive_workflow",
-        "Archive the current run, if it is closed; its history is written to the archive if one is configured.",
-        Family.WORK,
-        repair.archive,
-        EndRun,
-        control="archive",
-        refusals=(404, 409),
-    ),
-    Operation(
-        "POST",
-        f"{_RUN}/archive",
+    *with_run(
+        Operation(
+            "POST",
+            f"{_WORKFLOW}/archive",
+            "archive_workflow",
+            "Archive the current run, if it is closed; its history is written to the archive if one is configured.",
+            Family.WORK,
+            repair.archive,
+            EndRun,
+            control="archive",
+            refusals=(404, 409),
+        ),
         "archive_run",
         "Archive a closed run; its history is written to the archive if one is configured.",
-        Family.WORK,
-        repair.archive,
-        EndRun,
-        control="archive",
-        refusals=(404, 409),
     ),
     Operation(
         "GET",

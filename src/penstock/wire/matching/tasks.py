@@ -1,4 +1,4 @@
-"""Workflow tasks and activity tasks as workers receive them."""
+"""Workflow tasks, their history and activity tasks as workers receive them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from penstock.core.history.events import CODEC
-from penstock.core.history.payloads import FAIRNESS_WEIGHT, extra, retry_snapshot
+from penstock.core.history.payloads import FAIRNESS_WEIGHT, NOTHING_ELSE, extra, retry_snapshot
 from penstock.core.model import Activity, RecordedEvent, Run, Task
-from penstock.core.timestamps import iso, iso_or_none
-from penstock.wire.responses import Body, envelope, page_token, worker_event
+from penstock.core.timestamps import iso
+from penstock.wire.responses import Body, page_token
 
 _UNKNOWN_RESUME: dict[str, Any] = dict.fromkeys(
     (
@@ -36,7 +38,7 @@ def workflow_task(task: Task, run: Run, events: Sequence[RecordedEvent], known: 
         "run_id": run.run_id,
         "workflow_type": run.workflow_type,
         "payload_codec": CODEC,
-        "arguments": envelope(run.input),
+        "arguments": {"codec": CODEC, "blob": run.input},
         "history_events": [worker_event(event) for event in events],
         "next_history_page_token": page_token(seen) if seen < run.last_sequence else None,
         "total_history_events": run.last_sequence,
@@ -56,8 +58,34 @@ def workflow_task(task: Task, run: Run, events: Sequence[RecordedEvent], known: 
     return body | {"history_from_sequence": known + 1} if known else body
 
 
+def worker_event(event: RecordedEvent) -> Body:
+    return {
+        "id": event.id,
+        "sequence": event.sequence,
+        "event_type": event.type,
+        "payload": msgspec.Raw(event.payload.encode()),
+        "workflow_task_id": event.task_id,
+        "recorded_at": iso(event.recorded_at_ms),
+    }
+
+
 def activity_task(task: Task, run: Run, activity: Activity) -> Body:
     assert task.lease_expires_at_ms is not None
+    scheduled_ms, started_ms, limits = activity.scheduled_at_ms, activity.started_at_ms, activity.timeouts
+    deadlines = {
+        name: iso(from_ms + limit_ms)
+        for name, from_ms, limit_ms in (
+            ("schedule_to_start", scheduled_ms, limits.schedule_to_start_ms),
+            ("start_to_close", started_ms, limits.start_to_close_ms),
+            ("schedule_to_close", scheduled_ms, limits.schedule_to_close_ms),
+            ("heartbeat", activity.heartbeat_at_ms or started_ms, limits.heartbeat_ms),
+        )
+        if from_ms is not None and limit_ms is not None
+    }
+    weight = run.weight_milli / 1000
+    if activity.extra != NOTHING_ELSE:
+        weight = extra(activity.extra).get(FAIRNESS_WEIGHT, weight)
+    last_heartbeat = json.loads(activity.heartbeat_details) if activity.heartbeat_details else {}
     return {
         "task_id": task.task_id,
         "activity_attempt_id": task.lease_token,
@@ -67,40 +95,20 @@ def activity_task(task: Task, run: Run, activity: Activity) -> Body:
         "workflow_id": run.workflow_id,
         "run_id": run.run_id,
         "payload_codec": CODEC,
-        "arguments": envelope(activity.arguments),
+        "arguments": {"codec": CODEC, "blob": activity.arguments},
         "retry_policy": retry_snapshot(activity.retry, activity.timeouts),
         "task_queue": task.task_queue,
         "lease_owner": task.lease_owner,
         "lease_expires_at": iso(task.lease_expires_at_ms),
         "idempotency_key": activity.activity_id,
-        "deadlines": _deadlines(activity),
+        "deadlines": deadlines,
         "priority": task.level,
         "fairness_key": task.key or None,
-        "fairness_weight": extra(activity.extra).get(FAIRNESS_WEIGHT, run.weight_milli / 1000),
+        "fairness_weight": weight,
         "cost_estimate": task.cost,
         "must_start": bool(task.claimed),
         "workflow_type": run.workflow_type,
-        "scheduled_at": iso(activity.scheduled_at_ms),
-        "started_at": iso_or_none(activity.started_at_ms),
-        "heartbeat_details": _details(activity),
+        "scheduled_at": iso(scheduled_ms),
+        "started_at": None if started_ms is None else iso(started_ms),
+        "heartbeat_details": last_heartbeat.get("details"),
     }
-
-
-def _details(activity: Activity) -> Any:
-    """The last heartbeat details of a previous attempt."""
-    return json.loads(activity.heartbeat_details).get("details") if activity.heartbeat_details else None
-
-
-def _deadlines(activity: Activity) -> Body:
-    limits, started = activity.timeouts, activity.started_at_ms
-    found = {
-        "schedule_to_start": _at(activity.scheduled_at_ms, limits.schedule_to_start_ms),
-        "start_to_close": _at(started, limits.start_to_close_ms),
-        "schedule_to_close": _at(activity.scheduled_at_ms, limits.schedule_to_close_ms),
-        "heartbeat": _at(activity.heartbeat_at_ms or started, limits.heartbeat_ms),
-    }
-    return {name: at for name, at in found.items() if at is not None}
-
-
-def _at(from_ms: int | None, limit_ms: int | None) -> str | None:
-    return None if limit_ms is None or from_ms is None else iso(from_ms + limit_ms)

@@ -10,8 +10,9 @@ from penstock.core.history.events import CODEC
 from penstock.core.model import QueryTask, RecordedEvent, Run
 from penstock.core.timestamps import iso
 from penstock.wire.fields import Attempt, Message, Name, Object
+from penstock.wire.matching.tasks import worker_event
 from penstock.wire.requests import RequestModel
-from penstock.wire.responses import Body, envelope, worker_event
+from penstock.wire.responses import Body, envelope
 
 TASK_KIND = "update_validation"
 

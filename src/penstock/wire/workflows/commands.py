@@ -42,12 +42,7 @@ from penstock.core.scheduling.worker_deaths import ON_LOST_LEASE
 from penstock.core.timestamps import instant
 from penstock.errors import PenstockError, ValidationFailed
 from penstock.wire import payloads
-from penstock.wire.fields import FAIRNESS_KEY_BYTES_MAX
-from penstock.wire.messaging import streams
-from penstock.wire.numbers import to_milli
-from penstock.wire.request_parser import parse
-from penstock.wire.requests import NestedPriority, RetryPolicy, StartWorkflow, WithPriority
-from penstock.wire.workflows.command_shapes import (
+from penstock.wire.command_shapes import (
     CancelExternalCommand,
     CancellationPolicy,
     CancelSelectionCommand,
@@ -72,6 +67,11 @@ from penstock.wire.workflows.command_shapes import (
     VersionMarkerCommand,
     WithSummary,
 )
+from penstock.wire.fields import FAIRNESS_KEY_BYTES_MAX
+from penstock.wire.messaging import streams
+from penstock.wire.numbers import to_milli
+from penstock.wire.request_parser import parse
+from penstock.wire.requests import NestedPriority, RetryPolicy, StartWorkflow, WithPriority
 
 T = TypeVar("T")
 STEPWISE_MAX = 1_000

@@ -101,7 +101,7 @@ def _replayer(code: Sequence[str]) -> Replayer:
 class _Code:
     workflows: Sequence[type]
     converter: Any = None
-    """That of an app, which may read what no other can."""
+    """The data converter of the app, if the code is an app or has one."""
 
 
 def _named(path: str) -> _Code:
@@ -113,7 +113,7 @@ def _named(path: str) -> _Code:
         lambda each: _is_workflow(each) or isinstance(each, Penstock),
         "a workflow class (under @workflow.defn) or an app",
     )
-    return _of_app(found) if isinstance(found, Penstock) else _Code([found])
+    return _app_code(found) if isinstance(found, Penstock) else _Code([found])
 
 
 def _in_module(name: str) -> _Code:
@@ -128,7 +128,7 @@ def _in_module(name: str) -> _Code:
     return _Code(workflows, apps[0].data_converter if len(apps) == 1 else None)
 
 
-def _of_app(app: Any) -> _Code:
+def _app_code(app: Any) -> _Code:
     from penstock.cli.user_code import load_module
 
     for module in app.include:
@@ -201,7 +201,7 @@ def _fetched(session: CliSession, described: Mapping[str, Any]) -> History:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOutcome:
-    """How the code and one history agree."""
+    """The result of replaying one history."""
 
     history: History
     failure: Exception | None
@@ -265,18 +265,18 @@ def _replay(replayer: Replayer, history: History) -> Exception | None:
         return error
 
 
-def _draw(screen: Screen, verdict: ReplayOutcome) -> None:
+def _draw(screen: Screen, outcome: ReplayOutcome) -> None:
     from penstock.cli.output.screen import ScreenCell, name, plain
 
-    history = verdict.history
-    mark = ScreenCell("fits", "green") if verdict.failure is None else ScreenCell("does not fit", "red")
+    history = outcome.history
+    mark = ScreenCell("fits", "green") if outcome.failure is None else ScreenCell("does not fit", "red")
     counted = ScreenCell(f"{len(history.events)} events", "dim")
-    screen.line(mark, name(history.workflow_id), plain(verdict.workflow_type), counted)
-    if verdict.failure is None:
+    screen.line(mark, name(history.workflow_id), plain(outcome.workflow_type), counted)
+    if outcome.failure is None:
         return
-    parted = verdict.divergence()
+    parted = outcome.divergence()
     if not parted:
-        screen.below(plain(str(verdict.failure)), _MARGIN)
+        screen.below(plain(str(outcome.failure)), _MARGIN)
         return
     screen.below(ScreenCell(f"event {parted['sequence']} of the history: {parted['recorded']}"), _MARGIN)
     screen.below(ScreenCell(f"the code asks for: {parted['asked']}"), _MARGIN)

@@ -10,7 +10,7 @@ import click
 from penstock.cli.grammar import verb
 from penstock.cli.output.exits import echo_err
 from penstock.cli.output.hints import command_hint
-from penstock.cli.output.screen import Screen, nothing_yet
+from penstock.cli.output.screen import Screen
 from penstock.cli.output.times import parsed
 from penstock.cli.timeline import PayloadDisplay, Timeline, draw_footer
 from penstock.cli.timeline.renderer import Children
@@ -103,7 +103,7 @@ def draw_history(
     """Draw a history as a timeline, followed by the status of the run."""
     events = list(reversed(body["events"])) if newest_first else body["events"]
     if not events:
-        nothing_yet("This run has no events yet. Try again in a moment.")
+        echo_err("This run has no events yet. Try again in a moment.")
         return
     started_at = parsed(described.get("started_at"))
     timeline = Timeline(screen, payloads=payloads, started_at=started_at, children=children)
@@ -111,7 +111,7 @@ def draw_history(
     more = bool(body.get("next_page_token"))
     if described:
         draw_footer(screen, described, events, None if more else len(events))
-    _say_what_next(described, len(events), more, "last" if newest_first else "first")
+    _suggest_next(described, len(events), more, "last" if newest_first else "first")
 
 
 class _Children:
@@ -137,7 +137,7 @@ class _Children:
         return events if isinstance(events, list) else ()
 
 
-def _say_what_next(described: dict[str, Any], count: int, more: bool, which: str) -> None:
+def _suggest_next(described: dict[str, Any], count: int, more: bool, which: str) -> None:
     if more:
         echo_err(f"The {which} {count} events are shown. See more with --limit.")
     if described and not is_closed(described):

@@ -9,8 +9,8 @@ from penstock.engine.activities import retry_budget
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.runs.history_writer import requeue
-from penstock.ports.next_due import Due
 from penstock.ports.store import Tx
+from penstock.ports.tables.next_due import Due
 
 
 def due_tasks(ctx: EngineContext) -> Sweeper[TaskId]:
@@ -18,10 +18,7 @@ def due_tasks(ctx: EngineContext) -> Sweeper[TaskId]:
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[TaskId]:
-    async def operation(tx: Tx) -> Sequence[TaskId]:
-        return await tx.tasks.due(tx.now_ms, limit)
-
-    return await ctx.store.read(operation)
+    return await ctx.store.read(lambda tx: tx.tasks.due(tx.now_ms, limit))
 
 
 async def _make_ready(ctx: EngineContext, task_id: TaskId) -> bool:

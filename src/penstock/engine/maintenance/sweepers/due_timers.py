@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.workflows import timers
-from penstock.ports.next_due import Due
-from penstock.ports.store import Tx
+from penstock.ports.tables.next_due import Due
 
 
 def due_timers(ctx: EngineContext) -> Sweeper[str]:
@@ -16,7 +15,4 @@ def due_timers(ctx: EngineContext) -> Sweeper[str]:
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[str]:
-    async def operation(tx: Tx) -> Sequence[str]:
-        return await tx.timers.due(tx.now_ms, limit)
-
-    return await ctx.store.read(operation)
+    return await ctx.store.read(lambda tx: tx.timers.due(tx.now_ms, limit))

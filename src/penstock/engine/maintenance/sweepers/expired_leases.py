@@ -9,8 +9,7 @@ from penstock.engine.activities import activity_reports
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.workflows import workflow_reports
-from penstock.ports.next_due import Due
-from penstock.ports.store import Tx
+from penstock.ports.tables.next_due import Due
 
 
 def expired_leases(ctx: EngineContext) -> Sweeper[TaskId]:
@@ -18,10 +17,7 @@ def expired_leases(ctx: EngineContext) -> Sweeper[TaskId]:
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[TaskId]:
-    async def operation(tx: Tx) -> Sequence[TaskId]:
-        return await tx.tasks.expired(tx.now_ms, limit)
-
-    return await ctx.store.read(operation)
+    return await ctx.store.read(lambda tx: tx.tasks.expired(tx.now_ms, limit))
 
 
 async def _reclaim(ctx: EngineContext, task_id: TaskId) -> bool:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.matching import query_tasks
-from penstock.ports.next_due import Due
-from penstock.ports.store import Tx
+from penstock.ports.tables.next_due import Due
 
 
 def expired_queries(ctx: EngineContext) -> Sweeper[str]:
@@ -16,7 +15,4 @@ def expired_queries(ctx: EngineContext) -> Sweeper[str]:
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[str]:
-    async def operation(tx: Tx) -> Sequence[str]:
-        return await tx.queries.lapsed(tx.now_ms, limit)
-
-    return await ctx.store.read(operation)
+    return await ctx.store.read(lambda tx: tx.queries.lapsed(tx.now_ms, limit))

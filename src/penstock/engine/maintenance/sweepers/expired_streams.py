@@ -8,8 +8,7 @@ from penstock.core.model import RunId
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.messaging import streams
-from penstock.ports.next_due import Due
-from penstock.ports.store import Tx
+from penstock.ports.tables.next_due import Due
 
 
 def expired_streams(ctx: EngineContext) -> Sweeper[tuple[RunId, str]]:
@@ -17,7 +16,4 @@ def expired_streams(ctx: EngineContext) -> Sweeper[tuple[RunId, str]]:
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[tuple[RunId, str]]:
-    async def operation(tx: Tx) -> Sequence[tuple[RunId, str]]:
-        return await tx.streams.expired(tx.now_ms, limit)
-
-    return await ctx.store.read(operation)
+    return await ctx.store.read(lambda tx: tx.streams.expired(tx.now_ms, limit))

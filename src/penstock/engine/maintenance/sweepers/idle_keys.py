@@ -20,11 +20,10 @@ def idle_keys(ctx: EngineContext) -> Sweeper[_KeysOfQueue]:
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[_KeysOfQueue]:
-    async def operation(tx: Tx) -> Sequence[tuple[QueueId, str]]:
-        return await tx.policies.idle_keys(tx.now_ms, limit * KEYS_AT_ONCE)
-
     found: dict[QueueId, list[str]] = {}
-    for queue_id, key in await ctx.store.read(operation):
+    for queue_id, key in await ctx.store.read(
+        lambda tx: tx.policies.idle_keys(tx.now_ms, limit * KEYS_AT_ONCE)
+    ):
         found.setdefault(queue_id, []).append(key)
     return [(queue_id, tuple(keys)) for queue_id, keys in found.items()]
 

@@ -15,10 +15,7 @@ def idle_lanes(ctx: EngineContext) -> Sweeper[tuple[QueueId, int, str]]:
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[tuple[QueueId, int, str]]:
-    async def operation(tx: Tx) -> Sequence[tuple[QueueId, int, str]]:
-        return await tx.queues.idle_lanes(limit)
-
-    return await ctx.store.read(operation)
+    return await ctx.store.read(lambda tx: tx.queues.idle_lanes(limit))
 
 
 async def _drop(ctx: EngineContext, lane: tuple[QueueId, int, str]) -> bool:

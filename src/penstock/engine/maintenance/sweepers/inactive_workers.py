@@ -8,7 +8,6 @@ from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.workers import worker_registry
 from penstock.errors import NotFound
-from penstock.ports.store import Tx
 
 KEPT_MS = 7 * 24 * 3_600_000
 """A week: SDKs do not register again when their registration is gone, so it must not be deleted early."""
@@ -19,10 +18,7 @@ def inactive_workers(ctx: EngineContext) -> Sweeper[tuple[str, str]]:
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[tuple[str, str]]:
-    async def operation(tx: Tx) -> Sequence[tuple[str, str]]:
-        return await tx.workers.silent(tx.now_ms - KEPT_MS, limit)
-
-    return await ctx.store.read(operation)
+    return await ctx.store.read(lambda tx: tx.workers.silent(tx.now_ms - KEPT_MS, limit))
 
 
 async def _deregister(ctx: EngineContext, name: tuple[str, str]) -> bool:

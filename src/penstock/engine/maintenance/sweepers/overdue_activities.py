@@ -8,8 +8,7 @@ from penstock.core.model import ActivityId
 from penstock.engine.activities import activity_reports
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
-from penstock.ports.next_due import Due
-from penstock.ports.store import Tx
+from penstock.ports.tables.next_due import Due
 
 
 def overdue_activities(ctx: EngineContext) -> Sweeper[ActivityId]:
@@ -26,7 +25,4 @@ def overdue_activities(ctx: EngineContext) -> Sweeper[ActivityId]:
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[ActivityId]:
-    async def operation(tx: Tx) -> Sequence[ActivityId]:
-        return await tx.activities.overdue(tx.now_ms, limit)
-
-    return await ctx.store.read(operation)
+    return await ctx.store.read(lambda tx: tx.activities.overdue(tx.now_ms, limit))

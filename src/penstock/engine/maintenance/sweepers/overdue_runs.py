@@ -8,8 +8,7 @@ from penstock.core.model import RunId
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.workflows import run_close
-from penstock.ports.next_due import Due
-from penstock.ports.store import Tx
+from penstock.ports.tables.next_due import Due
 
 
 def overdue_runs(ctx: EngineContext) -> Sweeper[RunId]:
@@ -17,7 +16,4 @@ def overdue_runs(ctx: EngineContext) -> Sweeper[RunId]:
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[RunId]:
-    async def operation(tx: Tx) -> Sequence[RunId]:
-        return await tx.runs.overdue(tx.now_ms, limit)
-
-    return await ctx.store.read(operation)
+    return await ctx.store.read(lambda tx: tx.runs.overdue(tx.now_ms, limit))

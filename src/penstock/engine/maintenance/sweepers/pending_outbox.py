@@ -8,8 +8,7 @@ from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.messaging.outbox import OUTBOX_TOPIC
 from penstock.engine.workflows import outbox_relay
-from penstock.ports.next_due import Due
-from penstock.ports.store import Tx
+from penstock.ports.tables.next_due import Due
 
 
 def pending_outbox(ctx: EngineContext) -> Sweeper[str]:
@@ -17,7 +16,4 @@ def pending_outbox(ctx: EngineContext) -> Sweeper[str]:
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[str]:
-    async def operation(tx: Tx) -> Sequence[str]:
-        return await tx.outbox.waiting(limit)
-
-    return await ctx.store.read(operation)
+    return await ctx.store.read(lambda tx: tx.outbox.waiting(limit))

@@ -17,10 +17,7 @@ class _Backlog:
         self._ended = False
 
     async def find(self, ctx: EngineContext, limit: int) -> Sequence[RunId]:
-        async def operation(tx: Tx) -> Sequence[RunId]:
-            return await tx.visibility.unindexed(limit)
-
-        found = () if self._ended else await ctx.store.read(operation)
+        found = () if self._ended else await ctx.store.read(lambda tx: tx.visibility.unindexed(limit))
         self._ended = not found
         return found
 

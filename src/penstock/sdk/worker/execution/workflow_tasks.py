@@ -212,12 +212,7 @@ class WorkflowTasks:
         """Report a task failure. The run stays open, and the task is retried by this or another worker."""
         failure = task_failure(error)
         self._failures.workflow_task(task, error)
-        item = {
-            "task_id": task["task_id"],
-            "action": "fail",
-            **self._api.lease(task),
-            "failure": failure,
-        }
+        item = {"task_id": task["task_id"], "action": "fail", **self._api.lease(task), "failure": failure}
         try:
             await self._reports.send(item)
         except (ServerRefused, Unreachable) as refused:

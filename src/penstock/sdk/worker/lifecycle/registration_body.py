@@ -22,12 +22,7 @@ CAPABILITIES = [
 
 
 def registration_body(
-    api: WorkerApi,
-    registry: WorkerRegistry,
-    options: WorkerOptions,
-    *,
-    activity_slots: int,
-    has_codecs: bool,
+    api: WorkerApi, registry: WorkerRegistry, options: WorkerOptions, *, activity_slots: int, has_codecs: bool
 ) -> Json:
     """Return the body of a registration. It offers at least one slot of each kind; a heartbeat then reports zero.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -16,37 +15,28 @@ from penstock.engine.activities.activity_reports import ActivityReceipt, Attempt
 from penstock.engine.matching import permits
 from penstock.errors import Reason, ValidationFailed
 from penstock.ports.store import Transaction
-from penstock.server.endpoints import batch_requests
 from penstock.server.endpoints.pending_operation import PendingOperation, PendingWork, run_operation
 from penstock.server.endpoints.task_reports import (
     HAND_BACK,
+    ReportsByAction,
     TaskErrorDetails,
     lease_end,
-    parse_report_item,
     path_task_id,
-    unknown_report_fields,
+    run_reports,
     without_nul,
 )
 from penstock.server.operation import OperationCall, Response
 from penstock.wire import payloads
-from penstock.wire.request_parser import parse
 from penstock.wire.requests import (
     ActivityFailure,
     ActivityLease,
     CompleteActivityTask,
     FailActivityTask,
     HeartbeatActivityTask,
-    RequestModel,
     StartActivityTask,
 )
-from penstock.wire.unknown_fields import UnknownField
 
 RETRY_AFTER_DEFAULT_MS = 5_000
-_ACTIVITY_REPORTS: Mapping[str, type[RequestModel]] = {
-    "complete": CompleteActivityTask,
-    "fail": FailActivityTask,
-    HAND_BACK: ActivityLease,
-}
 
 
 async def start_activity_task(call: OperationCall) -> Response:
@@ -127,15 +117,7 @@ async def fail_activity_task(call: OperationCall) -> Response:
 
 
 async def report_activity_tasks(call: OperationCall) -> Response:
-    def one(item: dict[str, Any]) -> PendingWork:
-        task_id, action, digest = parse_report_item(item)
-        if action == "complete":
-            return _complete_activity(call, task_id, parse(item, CompleteActivityTask), digest)
-        if action == HAND_BACK:
-            return _hand_back_activity(call, task_id, parse(item, ActivityLease), digest)
-        return _fail_activity(call, task_id, parse(item, FailActivityTask), digest)
-
-    return await batch_requests.run_batch(call, one, _ignored_in_activity_report)
+    return await run_reports(call, _REPORTS)
 
 
 def _complete_activity(
@@ -257,5 +239,8 @@ def _attempt(request: ActivityLease, digest: str) -> Report:
     return Report(request.lease_owner, request.activity_attempt_id, digest)
 
 
-def _ignored_in_activity_report(item: dict[str, Any]) -> list[UnknownField]:
-    return unknown_report_fields(item, _ACTIVITY_REPORTS)
+_REPORTS: ReportsByAction = {
+    "complete": (CompleteActivityTask, _complete_activity),
+    "fail": (FailActivityTask, _fail_activity),
+    HAND_BACK: (ActivityLease, _hand_back_activity),
+}

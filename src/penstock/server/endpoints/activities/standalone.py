@@ -9,7 +9,7 @@ from penstock.engine.visibility import run_reader
 from penstock.engine.workflows import run_close, starts
 from penstock.engine.workflows.run_close import EndMode
 from penstock.engine.workflows.starts import StartOutcome, StartResult
-from penstock.ports.store import RunFilter
+from penstock.ports.tables.runs import RunFilter
 from penstock.server.endpoints import batch_requests
 from penstock.server.endpoints.page_tokens import decode_page_start, page_token_after_run
 from penstock.server.endpoints.pending_operation import PendingOperation, run_operation
@@ -18,8 +18,8 @@ from penstock.server.endpoints.workflows.start_requests import parse_activity_st
 from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire import responses
 from penstock.wire.fields import WORKFLOW_ID_MAX
+from penstock.wire.request_parser import parse_strict
 from penstock.wire.requests import EndRun, ListActivities, OfActivityRun, ReadActivityResult, StartActivity
-from penstock.wire.unknown_fields import parse_strict
 
 
 async def start(call: OperationCall) -> Response:

@@ -58,7 +58,7 @@ def _summary(call: OperationCall, view: QueueView) -> dict[str, Any]:
 def admission_body(call: OperationCall, view: QueueView) -> dict[str, Any]:
     """The admission section of a queue, for each kind of task."""
     ctx = call.ctx
-    supported = ctx.coordination.is_supported()
+    supported = ctx.coordination.is_supported
     lines = {kind: _admission_state(view, kind) for kind in TaskKind}
     stale_after_ms = ctx.settings.polls.worker_stale_after_ms
     sections = admission(lines, list(view.workers), view.now_ms, stale_after_ms, lock_supported=supported)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Any
 
 from penstock.core.model import PREFETCH_BUFFER, TaskKind
+from penstock.core.scheduling.leases import lease_ends_after_ms
 from penstock.core.scheduling.polls import HISTORY_PAGE_DEFAULT, Leased, Poll
 from penstock.engine.matching import combined_poll
 from penstock.engine.matching.dispatcher import PollAnswer
@@ -16,14 +16,10 @@ from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
 from penstock.errors import PenstockError, Reason, Unavailable
 from penstock.server.endpoints.messaging import update_validation
-from penstock.server.endpoints.poll_requests import poll_wait_ms
-from penstock.server.endpoints.task_reports import (
-    lease_end,
-)
 from penstock.server.operation import OperationCall, Response
 from penstock.wire.matching.tasks import activity_task, workflow_task
 from penstock.wire.messaging.update_validation import TASK_KIND as UPDATE_VALIDATION
-from penstock.wire.numbers import to_micro, to_milli, whole_ms
+from penstock.wire.numbers import to_micro, to_milli
 from penstock.wire.requests import (
     HeartbeatWorker,
     PollTasks,
@@ -47,6 +43,7 @@ async def register(call: OperationCall) -> Response:
         "max_activities_per_second": request.max_activities_per_second,
         PREFETCH_BUFFER: request.max_claimed_activity_tasks,
     }
+    rate_micro, burst_ms = _reported_rate(request)
     worker = await worker_registry.register(
         call.ctx,
         Registration(
@@ -65,8 +62,8 @@ async def register(call: OperationCall) -> Response:
             task_slots=request.task_slots,
             process_metrics=request.process_metrics,
             heartbeat_interval_s=_whole_seconds(request.heartbeat_interval_seconds),
-            activities_per_second_micro=_reported_rate_micro(request),
-            activities_burst_ms=_burst_ms(request),
+            activities_per_second_micro=rate_micro,
+            activities_burst_ms=burst_ms,
         ),
     )
     return Response({"worker_id": worker.worker_id, "registered": True} | _heartbeat_hints(call), 201)
@@ -74,6 +71,7 @@ async def register(call: OperationCall) -> Response:
 
 async def heartbeat(call: OperationCall) -> Response:
     request: HeartbeatWorker = call.body
+    rate_micro, burst_ms = _reported_rate(request)
     try:
         worker = await worker_registry.heartbeat(
             call.ctx,
@@ -82,8 +80,8 @@ async def heartbeat(call: OperationCall) -> Response:
             request.task_slots,
             request.process_metrics,
             _whole_seconds(request.heartbeat_interval_seconds),
-            _reported_rate_micro(request),
-            _burst_ms(request),
+            rate_micro,
+            burst_ms,
             (request.max_concurrent_workflow_tasks, request.max_concurrent_activity_tasks),
         )
     except PenstockError as error:
@@ -106,14 +104,10 @@ def _whole_seconds(seconds: float | None) -> int | None:
     return None if seconds is None else max(1, round(seconds))
 
 
-def _reported_rate_micro(request: RegisterWorker | HeartbeatWorker | PollTasks) -> int | None:
-    rate = request.max_task_queue_activities_per_second
-    return None if rate is None else to_micro(rate)
-
-
-def _burst_ms(request: RegisterWorker | HeartbeatWorker | PollTasks) -> int | None:
-    burst_s = request.queue_rate_burst_seconds
-    return None if burst_s is None else to_milli(burst_s)
+def _reported_rate(request: RegisterWorker | HeartbeatWorker | PollTasks) -> tuple[int | None, int | None]:
+    """The dispatch rate of the queue that a worker asks for, per million seconds, and its burst in milliseconds."""
+    rate, burst_s = request.max_task_queue_activities_per_second, request.queue_rate_burst_seconds
+    return None if rate is None else to_micro(rate), None if burst_s is None else to_milli(burst_s)
 
 
 async def poll_workflow_tasks(call: OperationCall) -> Response:
@@ -127,43 +121,33 @@ async def poll_activity_tasks(call: OperationCall) -> Response:
 async def _poll(call: OperationCall, kind: TaskKind) -> Response:
     request: PollTasks = call.body
     poll = _engine_poll(call, request, kind)
-    wait_ms = poll_wait_ms(call, request)
     batch = request.max_tasks is not None
     try:
         if kind is TaskKind.WORKFLOW and UPDATE_VALIDATION in (request.task_kinds or ()):
-            answer = await combined_poll.poll(call.ctx, call.dispatcher, poll, wait_ms)
+            answer = await combined_poll.poll(call.ctx, call.dispatcher, poll, call.wait_ms)
         else:
-            answer = await call.dispatcher.poll(poll, wait_ms)
+            answer = await call.dispatcher.poll(poll, call.wait_ms)
     except Unavailable as error:
         raise error.with_details(task=None, poll_status="unavailable") from error
     if isinstance(answer, LeasedQuery):
         return update_validation.task_response(call, answer, batch=batch)
-    await _notice_disconnect(call, answer)
+    if answer.leased and time.monotonic() - answer.claimed_at > SLOW_CLAIM_S:
+        await _notice_disconnect(call, answer)
     outcome = answer.status.value if answer.hold is None else answer.hold.value
-    call.metrics.record_poll(kind, outcome, [leased.task.level for leased in answer.leased])
+    call.metrics.polls.labels(kind.value, outcome).inc()
+    for leased in answer.leased:
+        call.metrics.dispatches.labels(kind.value, str(leased.task.level)).inc()
+    tasks = [_task(leased, int((answer.claimed_at - call.arrived_at) * 1000)) for leased in answer.leased]
+    body: dict[str, Any] = {"task": tasks[0] if tasks else None, "poll_status": answer.status.value}
     return Response(
-        _poll_body(answer, whole_ms(answer.claimed_at - call.arrived_at), batch=batch),
-        on_undelivered=_release_undelivered(call, answer) if answer.leased else None,
+        body | {"tasks": tasks} if batch else body,
+        on_undelivered=(lambda: call.dispatcher.give_back(answer.leased)) if tasks else None,
     )
-
-
-async def _notice_disconnect(call: OperationCall, answer: PollAnswer) -> None:
-    """After a slow claim, give the event loop time to notice that the worker has disconnected before tasks are sent.
-
-    A server that was frozen during a claim finds both the response to write and the disconnect to read when it
-    resumes. If it wrote first, the tasks would stay leased until their leases expire.
-    """
-    if not answer.leased or time.monotonic() - answer.claimed_at <= SLOW_CLAIM_S:
-        return
-    try:
-        await asyncio.sleep(DISCONNECT_GRACE_S)
-    except asyncio.CancelledError:
-        call.dispatcher.give_back(answer.leased)
-        raise
 
 
 def _engine_poll(call: OperationCall, request: PollTasks, kind: TaskKind) -> Poll:
     is_activity = kind is TaskKind.ACTIVITY
+    rate_micro, burst_ms = _reported_rate(request)
     return Poll(
         namespace=call.namespace,
         worker_id=request.worker_id,
@@ -173,27 +157,35 @@ def _engine_poll(call: OperationCall, request: PollTasks, kind: TaskKind) -> Pol
         poll_request_id=request.poll_request_id,
         tasks_max=request.max_tasks or 1,
         history_page=request.history_page_size or HISTORY_PAGE_DEFAULT,
-        activities_per_second_micro=_reported_rate_micro(request) if is_activity else None,
-        activities_burst_ms=_burst_ms(request),
+        activities_per_second_micro=rate_micro if is_activity else None,
+        activities_burst_ms=burst_ms,
         claim_lease_ms=request.claim_lease_ms if is_activity else None,
         lease_ms=request.lease_ms,
     )
 
 
-def _poll_body(answer: PollAnswer, claimed_after_ms: int, *, batch: bool) -> dict[str, Any]:
-    tasks = [_task(leased, claimed_after_ms) for leased in answer.leased]
-    body: dict[str, Any] = {"task": tasks[0] if tasks else None, "poll_status": answer.status.value}
-    return body | {"tasks": tasks} if batch else body
+async def _notice_disconnect(call: OperationCall, answer: PollAnswer) -> None:
+    """After a slow claim, give the event loop time to notice that the worker has disconnected before tasks are sent.
+
+    A server that was frozen during a claim finds both the response to write and the disconnect to read when it
+    resumes. If it wrote first, the tasks would stay leased until their leases expire.
+    """
+    try:
+        await asyncio.sleep(DISCONNECT_GRACE_S)
+    except asyncio.CancelledError:
+        call.dispatcher.give_back(answer.leased)
+        raise
 
 
 def _task(leased: Leased, claimed_after_ms: int) -> dict[str, Any]:
     task = leased.task
+    assert task.lease_expires_at_ms is not None
+    assert task.leased_at_ms is not None
     if leased.activity is not None:
         body = activity_task(task, leased.run, leased.activity)
     else:
         body = workflow_task(task, leased.run, leased.events, leased.seen)
-    return body | lease_end(task, task.leased_at_ms, claimed_after_ms)
-
-
-def _release_undelivered(call: OperationCall, answer: PollAnswer) -> Callable[[], None]:
-    return lambda: call.dispatcher.give_back(answer.leased)
+    body["lease_ends_after_ms"] = lease_ends_after_ms(
+        task.lease_expires_at_ms, task.leased_at_ms, claimed_after_ms
+    )
+    return body

@@ -12,14 +12,14 @@ from penstock.engine.matching.query_tasks import LeasedQuery
 from penstock.engine.messaging import queries
 from penstock.engine.messaging.queries import QuerySubmission
 from penstock.errors import Reason, Unavailable
-from penstock.server.endpoints.poll_requests import poll_wait_ms, query_poll, requeue_query
+from penstock.server.endpoints.poll_requests import query_poll, requeue_query
 from penstock.server.endpoints.workflows.addresses import address, scope
 from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire import payloads
-from penstock.wire.numbers import whole_ms
+from penstock.wire.matching.tasks import worker_event
 from penstock.wire.request_parser import field_error
 from penstock.wire.requests import AnswerQueryTask, AskQuery, FailQueryTask, PollTasks
-from penstock.wire.responses import envelope, readable, worker_event
+from penstock.wire.responses import envelope, readable
 
 
 async def ask(call: OperationCall) -> Response:
@@ -52,7 +52,7 @@ async def poll(call: OperationCall) -> Response:
     request: PollTasks = call.body
     try:
         leased = await queries.poll(
-            call.ctx, query_poll(call, request), poll_wait_ms(call, request), call.dispatcher.draining
+            call.ctx, query_poll(call, request), call.wait_ms, call.dispatcher.draining
         )
     except Unavailable as error:
         raise Unavailable(
@@ -66,7 +66,7 @@ async def poll(call: OperationCall) -> Response:
         ) from error
     if leased is None:
         return Response({"task": None, "poll_status": "empty"})
-    task = _task(leased, whole_ms(leased.lease_ends_at - call.arrived_at))
+    task = _task(leased, int((leased.lease_ends_at - call.arrived_at) * 1000))
     return Response({"task": task, "poll_status": "leased"}, on_undelivered=requeue_query(call, leased))
 
 

@@ -8,11 +8,10 @@ from penstock.core.model import QueryState
 from penstock.engine.matching import update_validation
 from penstock.engine.matching.query_tasks import LeasedQuery
 from penstock.errors import Unavailable
-from penstock.server.endpoints.poll_requests import poll_wait_ms, query_poll, requeue_query
+from penstock.server.endpoints.poll_requests import query_poll, requeue_query
 from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire.messaging import update_validation as wire
 from penstock.wire.messaging.update_validation import ApproveUpdate, RejectUpdate
-from penstock.wire.numbers import whole_ms
 from penstock.wire.requests import PollTasks
 
 
@@ -20,7 +19,7 @@ async def poll(call: OperationCall) -> Response:
     request: PollTasks = call.body
     try:
         leased = await update_validation.poll(
-            call.ctx, query_poll(call, request), poll_wait_ms(call, request), call.dispatcher.draining
+            call.ctx, query_poll(call, request), call.wait_ms, call.dispatcher.draining
         )
     except Unavailable as error:
         raise error.with_details(task=None, poll_status="unavailable") from error
@@ -29,7 +28,7 @@ async def poll(call: OperationCall) -> Response:
 
 def task_response(call: OperationCall, leased: LeasedQuery, *, batch: bool = False) -> Response:
     """The response to a poll that leased an update validation; requeued if it cannot be delivered."""
-    ends_after_ms = whole_ms(leased.lease_ends_at - call.arrived_at)
+    ends_after_ms = int((leased.lease_ends_at - call.arrived_at) * 1000)
     task = wire.task(leased.query, leased.run, [*leased.events], ends_after_ms)
     body: dict[str, Any] = {"task": task, "poll_status": "leased"}
     return Response(body | {"tasks": [task]} if batch else body, on_undelivered=requeue_query(call, leased))

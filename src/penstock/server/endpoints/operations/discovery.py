@@ -13,6 +13,7 @@ from penstock.engine.workers import worker_registry
 from penstock.errors import PenstockError, Reason
 from penstock.ports.coordination import Coordination
 from penstock.ports.store import StoreHealth, Tx
+from penstock.server.endpoints.workflows.start_requests import UNSUPPORTED_START_FIELDS
 from penstock.server.envelopes import CONTRACT, CONTROL_OPERATIONS, SERVER_CAPABILITIES
 from penstock.server.operation import OperationCall, Response
 from penstock.server.versions import CONTROL_VERSION, HEADERS, WORKER_VERSION
@@ -32,7 +33,7 @@ async def health(call: OperationCall) -> Response:
     except PenstockError as error:
         body = {"status": "degraded", "checks": {"database": "unavailable"}, "reason": error.reason.value}
         return Response(body, 503)
-    checks = {"database": "ok"} | ({} if call.ctx.coordination.is_supported() else {"cache": "unavailable"})
+    checks = {"database": "ok"} | ({} if call.ctx.coordination.is_supported else {"cache": "unavailable"})
     refusal = call.ctx.store.health().refusal
     if refusal is not None:
         checks["storage"] = _storage(refusal)
@@ -81,7 +82,7 @@ def _storage(refusal: Reason) -> str:
 
 def _cache(coordination: Coordination) -> dict[str, Any]:
     """The backend of the locks between servers, which the contract calls the cache."""
-    if coordination.is_supported():
+    if coordination.is_supported:
         return {"status": "ok", "driver": coordination.kind}
     reason = Reason.COORDINATION_UNAVAILABLE.value
     return {"status": "unavailable", "driver": coordination.kind, "reason": reason}
@@ -231,14 +232,7 @@ _CONTROL_PLANE: dict[str, Any] = {
                     "execution_timeout_seconds": {"type": "integer", "minimum": 1},
                     "run_timeout_seconds": {"type": "integer", "minimum": 1},
                 },
-                "unsupported_fields": [
-                    "workflow_execution_timeout",
-                    "workflow_run_timeout",
-                    "workflow_task_timeout",
-                    "retry_policy",
-                    "idempotency_key",
-                    "request_id",
-                ],
+                "unsupported_fields": list(UNSUPPORTED_START_FIELDS),
             },
             "update": {
                 "fields": {"wait_for": {"canonical_values": ["accepted", "completed"]}},

@@ -18,9 +18,8 @@ from penstock.server.endpoints.workflows.start_requests import parse_workflow_st
 from penstock.server.operation import Body, OperationCall, Response, text_path
 from penstock.wire import responses
 from penstock.wire.activities.progress import open_activity
-from penstock.wire.request_parser import field_error
+from penstock.wire.request_parser import field_error, parse_strict
 from penstock.wire.requests import EndRun, ListRuns, ReadHistory, StartWorkflow
-from penstock.wire.unknown_fields import parse_strict
 
 IDEMPOTENCY_KEY_MAX = 255
 

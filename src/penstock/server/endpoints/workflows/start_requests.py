@@ -29,7 +29,7 @@ from penstock.wire.workflows.commands import (
 )
 
 DEFAULT_QUEUE = "default"
-_UNSUPPORTED = (
+UNSUPPORTED_START_FIELDS = (
     "workflow_execution_timeout",
     "workflow_run_timeout",
     "workflow_task_timeout",
@@ -44,7 +44,11 @@ _ATTRIBUTE_NAME = re.compile(r"\A[A-Za-z][A-Za-z0-9_]*\Z")
 def parse_workflow_start(
     request: StartWorkflow, document: Mapping[str, Any], namespace: str, key: str | None, limits: LimitPolicy
 ) -> Start:
-    errors = {name: ["is not supported on start"] for name in _UNSUPPORTED if document.get(name) is not None}
+    errors = {
+        name: ["is not supported on start"]
+        for name in UNSUPPORTED_START_FIELDS
+        if document.get(name) is not None
+    }
     errors |= _memo_errors(request.memo, limits)
     errors |= _attribute_errors(request.search_attributes, limits)
     errors |= run_timeout_errors(request)

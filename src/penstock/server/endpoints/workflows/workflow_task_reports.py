@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.history import divergence
@@ -16,35 +15,26 @@ from penstock.engine.visibility import run_reader
 from penstock.engine.workflows import workflow_reports
 from penstock.engine.workflows.workflow_reports import WorkflowTaskReceipt
 from penstock.ports.store import Transaction
-from penstock.server.endpoints import batch_requests
 from penstock.server.endpoints.page_tokens import decode_sequence
 from penstock.server.endpoints.pending_operation import PendingOperation, PendingWork, run_operation
 from penstock.server.endpoints.task_reports import (
     HAND_BACK,
+    ReportsByAction,
     TaskErrorDetails,
-    parse_report_item,
     path_task_id,
-    unknown_report_fields,
+    run_reports,
     without_nul,
 )
 from penstock.server.operation import OperationCall, Response
-from penstock.wire.request_parser import parse
+from penstock.wire.matching.tasks import worker_event
 from penstock.wire.requests import (
     CompleteWorkflowTask,
     FailWorkflowTask,
     ReadTaskHistory,
-    RequestModel,
     TaskLease,
 )
-from penstock.wire.responses import page_token, warnings, worker_event
-from penstock.wire.unknown_fields import UnknownField
+from penstock.wire.responses import page_token, warnings
 from penstock.wire.workflows.commands import parse_commands
-
-_WORKFLOW_REPORTS: Mapping[str, type[RequestModel]] = {
-    "complete": CompleteWorkflowTask,
-    "fail": FailWorkflowTask,
-    HAND_BACK: TaskLease,
-}
 
 
 async def read_task_history(call: OperationCall) -> Response:
@@ -100,15 +90,7 @@ async def fail_workflow_task(call: OperationCall) -> Response:
 
 
 async def report_workflow_tasks(call: OperationCall) -> Response:
-    def one(item: dict[str, Any]) -> PendingWork:
-        task_id, action, digest = parse_report_item(item)
-        if action == "complete":
-            return _complete_workflow(call, task_id, parse(item, CompleteWorkflowTask), digest)
-        if action == HAND_BACK:
-            return _hand_back_workflow(call, task_id, parse(item, TaskLease), digest)
-        return _fail_workflow(call, task_id, parse(item, FailWorkflowTask), digest)
-
-    return await batch_requests.run_batch(call, one, _ignored_in_workflow_report)
+    return await run_reports(call, _REPORTS)
 
 
 def _complete_workflow(
@@ -227,5 +209,8 @@ def _report(request: TaskLease, digest: str = "") -> Report:
     return Report(request.lease_owner, str(request.workflow_task_attempt), digest)
 
 
-def _ignored_in_workflow_report(item: dict[str, Any]) -> list[UnknownField]:
-    return unknown_report_fields(item, _WORKFLOW_REPORTS)
+_REPORTS: ReportsByAction = {
+    "complete": (CompleteWorkflowTask, _complete_workflow),
+    "fail": (FailWorkflowTask, _fail_workflow),
+    HAND_BACK: (TaskLease, _hand_back_workflow),
+}

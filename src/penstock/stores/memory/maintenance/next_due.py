@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from penstock.core.model import QueryState
-from penstock.ports.next_due import Due
+from penstock.ports.tables.next_due import Due
 from penstock.stores.memory.tables import Tables
 
 

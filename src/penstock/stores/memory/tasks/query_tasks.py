@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.core.model import QueryKind, QueryState, QueryTask
 from penstock.core.scheduling.dispatch import WorkerFilter
-from penstock.ports.store import QueryQueue
+from penstock.ports.tables.tasks import QueryQueue
 from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.tables import Tables
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from penstock.core.model import Run, RunHost, RunId
 from penstock.core.visibility.filters import RunView, matches
-from penstock.ports.visibility import PageStart, RunPage, RunSearch, RunTally
+from penstock.ports.tables.visibility import PageStart, RunPage, RunSearch, RunTally
 from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.tables import Tables
 

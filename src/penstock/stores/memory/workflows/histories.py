@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from penstock.core.history.events import CLOSING
 from penstock.core.model import NewEvent, RecordedEvent, RunId
-from penstock.ports.store import PAGE_BYTES
+from penstock.ports.tables.runs import PAGE_BYTES
 from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.tables import Tables
 

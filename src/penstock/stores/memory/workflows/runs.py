@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from penstock.core.model import Instance, Run, RunId
-from penstock.ports.store import PageStart, RunFilter
+from penstock.ports.tables.runs import RunFilter
+from penstock.ports.tables.visibility import PageStart
 from penstock.stores import mutable_columns
 from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.immutable_columns import immutable_columns

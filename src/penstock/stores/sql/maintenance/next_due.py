@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.ports.next_due import Due
+from penstock.ports.tables.next_due import Due
 from penstock.stores.sql.session import Session
 
 

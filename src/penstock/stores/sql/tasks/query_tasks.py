@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 
 from penstock.core.model import QueryKind, QueryState, QueryTask
 from penstock.core.scheduling.dispatch import WorkerFilter
-from penstock.ports.store import QueryQueue
+from penstock.ports.tables.tasks import QueryQueue
 from penstock.stores.sql.session import Row, Session
 from penstock.stores.sql.tasks.tasks import types_of
 

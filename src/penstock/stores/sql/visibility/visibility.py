@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from penstock.core.model import Run, RunId
 from penstock.core.visibility.index_plan import IndexPlan, index_plans, time_span
-from penstock.ports.visibility import PageStart, RunPage, RunSearch, RunTally
+from penstock.ports.tables.visibility import PageStart, RunPage, RunSearch, RunTally
 from penstock.stores.sql.catalogue import dialect_of
 from penstock.stores.sql.session import FetchAll, Session
 from penstock.stores.sql.visibility import run_search

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from penstock.core.model import NewEvent, RecordedEvent, RunId
-from penstock.ports.store import PAGE_BYTES
+from penstock.ports.tables.runs import PAGE_BYTES
 from penstock.stores.sql.session import Session
 
 SEPARATOR = "\x1f"

@@ -18,7 +18,8 @@ from penstock.core.run_codec import (
     encode_waits,
 )
 from penstock.errors import Reason, Unavailable
-from penstock.ports.store import PageStart, RunFilter
+from penstock.ports.tables.runs import RunFilter
+from penstock.ports.tables.visibility import PageStart
 from penstock.stores import mutable_columns
 from penstock.stores.sql.row_cache import CachedTable, length_of
 from penstock.stores.sql.session import Row, Session

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -237,3 +238,27 @@ class CancelSelectionCommand(RequestModel):
     member_size: Annotated[int, Meta(ge=1, le=1000)]
     operation_kind: Name
     operation_identity: Name
+
+
+COMMAND_SHAPES: Final[Mapping[str, type[RequestModel]]] = {
+    "schedule_activity": ScheduleActivityCommand,
+    "record_local_activity": LocalActivityCommand,
+    "start_timer": StartTimerCommand,
+    "start_child_workflow": StartChildCommand,
+    "record_side_effect": SideEffectCommand,
+    "record_version_marker": VersionMarkerCommand,
+    "upsert_search_attributes": UpsertSearchAttributesCommand,
+    "upsert_memo": UpsertMemoCommand,
+    "open_condition_wait": ConditionWaitCommand,
+    "complete_update": CompleteUpdateCommand,
+    "fail_update": FailUpdateCommand,
+    "cancel_selection_operation": CancelSelectionCommand,
+    "complete_workflow": CompleteWorkflowCommand,
+    "fail_workflow": FailWorkflowCommand,
+    "continue_as_new": ContinueAsNewCommand,
+    "cancel_step": CancelStepCommand,
+    "signal_external_workflow": SignalExternalCommand,
+    "cancel_external_workflow": CancelExternalCommand,
+    "cancel_workflow": CancelWorkflowCommand,
+}
+"""The model of each command, by its `type`."""

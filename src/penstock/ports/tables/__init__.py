@@ -1,0 +1,1 @@
+"""The tables of a transaction (`ports.store.Tx`), by subject."""
