@@ -150,7 +150,7 @@ def test_jitter_keeps_the_order_of_fires_and_never_comes_early(spec: ScheduleSpe
     assert due == sorted(due)
     for moment, fire, following in zip(nominal, due, [*nominal[1:], None], strict=True):
         assert moment <= fire
-        assert (following is None or fire < following)
+        assert following is None or fire < following
     assert due == [fires_at_ms(spec, UTC, name, each) for each in nominal], "every server computes the same"
 
 
