@@ -168,11 +168,11 @@ def _bill(tx: Tx, queue: Queue, settled: Settled, taken: Mapping[LaneKey, int]) 
         tx.policies.spend(queue_id, key, settled.paid.get(key), counted.get(key, 0))
     for lane in settled.lanes:
         given = taken.get(lane.lane_key, 0)
-        tx.queues.settle(queue_id, lane, given)
+        tx.queues.settle(queue_id, [(lane, given)])
         if given and rules.counts_running:
             tx.policies.rerank_others(queue_id, lane.level, lane.key)
     for clock in settled.clocks:
-        tx.queues.save_clock(queue_id, clock)
+        tx.queues.settle(queue_id, (), [clock])
     tx.queues.count_dispatches(queue_id, tx.now_ms // 60_000, len(settled.order))
 
 
@@ -235,7 +235,7 @@ async def stand(store: Store, queue_id: QueueId, *lanes: Lane, taken: int = 0) -
 
     def write(tx: Tx) -> None:
         for lane in lanes:
-            tx.queues.settle(queue_id, lane, taken)
+            tx.queues.settle(queue_id, [(lane, taken)])
 
     await record(store, write)
 

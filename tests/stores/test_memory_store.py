@@ -247,7 +247,7 @@ async def test_a_lane_cannot_give_more_than_it_has(memory: Store):
     await enqueue(memory, a_task(queue))
     [lane] = await look(memory, lambda tx: tx.queues.lanes_to_tag(queue.queue_id, ANYTHING, LaneState.NEW))
     with pytest.raises(AssertionError, match="more than it had"):
-        await record(memory, lambda tx: tx.queues.settle(queue.queue_id, lane, 2))
+        await record(memory, lambda tx: tx.queues.settle(queue.queue_id, [(lane, 2)]))
 
 
 async def test_a_key_cannot_end_more_than_it_runs(memory: Store):

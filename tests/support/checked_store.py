@@ -23,7 +23,7 @@ COMPARED_MAX = 50
 class CheckedWriteBuffer(WriteBuffer):
     """Refuses operations that save a row more than once: which of the values stays is undefined."""
 
-    def add(self, writes: Mapping[Statement, list[tuple[Any, ...]]]) -> None:
+    def append(self, writes: Mapping[Statement, list[tuple[Any, ...]]]) -> bool:
         for table in TABLES:
             saved = Counter(
                 row[0]
@@ -33,7 +33,7 @@ class CheckedWriteBuffer(WriteBuffer):
             )
             twice = [key for key, times in saved.items() if times > 1]
             assert not twice, f"one operation saves {twice} of {table.name} twice"
-        super().add(writes)
+        return super().append(writes)
 
 
 class CheckedStore(SqliteStore):
@@ -45,11 +45,11 @@ class CheckedStore(SqliteStore):
     async def _commit_group(self, jobs: list[QueuedOperation]) -> None:
         await super()._commit_group(jobs)
         for table, statement in _READ_BY.items():
-            cached = self._row_cache.table_cache(table).rows()
+            cached = self._row_cache.tables[table].rows()
             assert self._writing is not None or not cached, "the cache is empty after a failure"
             for key in list(cached)[-COMPARED_MAX:]:
                 self._compare(table, statement, key, cached[key])
-        for owner, key in list(self._row_cache.table_cache(TASKS).only().items())[-COMPARED_MAX:]:
+        for owner, key in list(self._row_cache.tables[TASKS].only().items())[-COMPARED_MAX:]:
             self._compare_only(owner, key)
 
     def _compare(self, table: CachedTable[Any], statement: str, key: str, cached: object) -> None:

@@ -1,4 +1,4 @@
-"""A TCP proxy between a worker and its server that hands the server's answers on late, or not until it is told."""
+"""A TCP proxy between a worker and its server that delays the server's responses, or holds them until released."""
 
 from __future__ import annotations
 

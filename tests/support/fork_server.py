@@ -1,7 +1,7 @@
 """Real processes that are born knowing Penstock: forked from one that has imported it, which saves a second each.
 
 The cradle is a process of its own. It reads orders, one line of JSON each, forks, and tells the pid; what became of
-its children it writes into a folder. When whoever started it is gone, it ends and takes its children along.
+its children it writes into a folder. When its parent process is gone, it ends and kills its children.
 
     python -m tests.support.fork_server FOLDER
 """
@@ -226,15 +226,15 @@ def _run(arguments: Sequence[str]) -> int:
 def _serve(ends: Path, orders: IO[bytes]) -> None:
     """Obey until the orders end."""
     children = _Children(ends)
-    heard, rung = os.pipe()
-    os.set_blocking(rung, False)
-    signal.set_wakeup_fd(rung, warn_on_full_buffer=False)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
-        ready, _, _ = select.select([orders.fileno(), heard], [], [])
-        if heard in ready:
-            os.read(heard, 1024)
+        ready, _, _ = select.select([orders.fileno(), wake_read], [], [])
+        if wake_read in ready:
+            os.read(wake_read, 1024)
             children.reap()
         if orders.fileno() in ready:
             line = orders.readline()

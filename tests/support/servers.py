@@ -238,7 +238,7 @@ async def create_database(server: Server, *, template: str | None = None) -> str
 
 
 async def drop_database(server: Server, url: str) -> None:
-    """Drop the database at `url` and cut off whoever still uses it."""
+    """Drop the database at `url` and close its open connections."""
     name = urlsplit(url).path.removeprefix("/")
     await _execute(server.url, f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 

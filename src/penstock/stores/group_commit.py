@@ -37,20 +37,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
 from penstock.errors import PenstockError, Reason
-from penstock.ports.store import Operation, Transaction, Tx
+from penstock.ports.store import Transaction, Tx
 from penstock.ports.wakeups import Topic
 from penstock.stores.sql.catalogue import Statement
-from penstock.stores.sql.immutable_cache import ImmutableCache
+from penstock.stores.sql.row_cache import ImmutableCache
 from penstock.stores.sql.session import Session
 
 T = TypeVar("T")
-_NOTHING_CACHED = ImmutableCache()
 
 
 class CommitPoint(StrEnum):
@@ -106,8 +105,8 @@ class QueuedOperation:
     future: asyncio.Future[Any]
     result: Any = None
     error: BaseException | None = None
-    topics: Mapping[Topic, None] = field(default_factory=dict)
-    cacheable: ImmutableCache = _NOTHING_CACHED
+    session: Session | None = None
+    """Its session, once it has succeeded: what takes effect after the commit."""
     is_dirty: bool = False
     """Whether it has changed rows before its end, so that a failure is a `DirtyFailure`."""
     deferred: bool = False
@@ -120,12 +119,8 @@ class QueuedOperation:
 
     def begin_again(self) -> None:
         """Discard the outcome of an earlier run."""
-        self.result, self.error, self.topics, self.cacheable = None, None, {}, _NOTHING_CACHED
+        self.result = self.error = self.session = None
         self.is_dirty = self.deferred = False
-
-    def ended(self, session: Session) -> None:
-        """Keep what takes effect after the commit."""
-        self.topics, self.cacheable = session.topics, session.cacheable
 
     def answer(self) -> None:
         """Resolve the caller's future, unless the caller has cancelled it."""
@@ -170,10 +165,6 @@ class BatchedOperation(QueuedOperation):
         self.batch.note(self.place, self.result if self.error is None else _for_one_caller(self.error))
 
 
-def queued_operation(operation: Operation[T], key: str, future: asyncio.Future[T]) -> QueuedOperation:
-    return QueuedOperation(cast("Callable[[Tx], Coroutine[Any, Any, T]]", operation), key, future)
-
-
 def queued_operations(
     transactions: Sequence[Transaction[T]], future: asyncio.Future[list[T | Exception]]
 ) -> list[QueuedOperation]:
@@ -196,11 +187,15 @@ def _for_one_caller(error: BaseException) -> BaseException:
     return error.with_details() if isinstance(error, PenstockError) else error
 
 
-class ReadOnlySession(Session):
-    """A session whose operation may fetch but not record."""
-
-    def record(self, name: str, *values: Any) -> None:
-        raise RuntimeError(f"a read tried to record {name!r}: use transact")
+def deliver(jobs: Sequence[QueuedOperation], immutable: ImmutableCache) -> dict[Topic, None]:
+    """Answer the callers of a committed group and cache what is immutable; returns the topics to be notified."""
+    topics: dict[Topic, None] = {}
+    for job in jobs:
+        job.answer()
+        if job.error is None and job.session is not None:
+            immutable.remember(job.session.cacheable)
+            topics |= job.session.topics
+    return topics
 
 
 def ordered_writes(sessions: list[Session]) -> list[tuple[Statement, list[tuple[Any, ...]]]]:

@@ -512,7 +512,7 @@ async def test_what_a_claim_gave_counts_before_its_lanes_are_held(store: Store):
     await enqueue(store, a_task(queue, key="a"))
 
     def write(tx: Tx) -> None:
-        tx.queues.settle(queue.queue_id, a_lane("a", LaneState.BLOCKED, held_at=2), 0)
+        tx.queues.settle(queue.queue_id, [(a_lane("a", LaneState.BLOCKED, held_at=2), 0)])
         tx.policies.spend(queue.queue_id, "a", None, 2)
 
     await record(store, write)
@@ -526,7 +526,7 @@ async def test_a_lease_that_ends_beside_a_claim_counts_before_its_lanes_are_held
     ending = await counted(store, task.task_id)
 
     def write(tx: Tx) -> None:
-        tx.queues.settle(queue.queue_id, a_lane("a", LaneState.BLOCKED, held_at=2), 0)
+        tx.queues.settle(queue.queue_id, [(a_lane("a", LaneState.BLOCKED, held_at=2), 0)])
         tx.tasks.save(released(ending, TaskState.DONE), TaskState.LEASED)
 
     await record(store, write)

@@ -16,7 +16,7 @@ async def register(store: Store, worker: WorkerRecord) -> None:
 
 
 async def give_one(store: Store, queue_id: QueueId, lane: Lane) -> None:
-    await record(store, lambda tx: tx.queues.settle(queue_id, lane, 1))
+    await record(store, lambda tx: tx.queues.settle(queue_id, [(lane, 1)]))
 
 
 async def drop(store: Store, queue_id: QueueId, key: str) -> None:
@@ -85,9 +85,9 @@ async def test_a_lane_is_forgotten_when_it_is_idle_and_virtual_time_has_passed_i
     for key, tag in (("done", 5), ("ahead", 50)):
         await give_one(store, queue_id, Lane(3, key, tag, 1000, 1000, 0))
     assert await idle(store) == []
-    await record(store, lambda tx: tx.queues.save_clock(queue_id, VirtualClock(3, 10, 0)))
+    await record(store, lambda tx: tx.queues.settle(queue_id, (), [VirtualClock(3, 10, 0)]))
     assert await idle(store) == [(3, "done")]
     for key in ("done", "ahead", "busy"):
         await drop(store, queue_id, key)
-    await record(store, lambda tx: tx.queues.save_clock(queue_id, VirtualClock(3, 100, 0)))
+    await record(store, lambda tx: tx.queues.settle(queue_id, (), [VirtualClock(3, 100, 0)]))
     assert await idle(store) == [(3, "ahead")]

@@ -378,8 +378,8 @@ async def test_virtual_time_can_start_again_with_all_as_far_apart_as_they_were(s
     clock = VirtualClock(3, 2**61, 2)
 
     def write(tx: Tx) -> None:
-        tx.queues.save_clock(queue.queue_id, clock)
-        tx.queues.save_clock(queue.queue_id, VirtualClock(4, 6, 1))
+        tx.queues.settle(queue.queue_id, (), [clock])
+        tx.queues.settle(queue.queue_id, (), [VirtualClock(4, 6, 1)])
 
     await record(store, write)
     await store.transact(lambda tx: tx.queues.rebase(queue.queue_id, clock), key="rebase")
@@ -405,7 +405,7 @@ async def give(store: Store, queue: Queue, *lanes: Lane, taken: int) -> int:
 
     async def operation(tx: Tx) -> int:
         for lane in lanes:
-            tx.queues.settle(queue.queue_id, lane, taken)
+            tx.queues.settle(queue.queue_id, [(lane, taken)])
         return tx.now_ms
 
     return await store.transact(operation, key="give")

@@ -149,7 +149,8 @@ async def test_a_weight_that_came_while_a_claim_decided_calls_for_another_placin
     [seen] = await new_lanes(store, queue.queue_id)
     await enqueue(store, a_task(queue, "r1-3"), weight_milli=5000)
     await record(
-        store, lambda tx: tx.queues.settle(queue.queue_id, replace(seen, tag=77, state=LaneState.READY), 0)
+        store,
+        lambda tx: tx.queues.settle(queue.queue_id, [(replace(seen, tag=77, state=LaneState.READY), 0)]),
     )
     [lane] = await new_lanes(store, queue.queue_id)
     assert lane == Lane(3, "", 77, weight_milli=1000, wanted_milli=5000, count=3, state=1, base=0)
@@ -160,7 +161,7 @@ async def test_a_placing_that_took_nothing_is_recorded_too(store: Store):
     await enqueue(store, a_task(queue))
     [seen] = await new_lanes(store, queue.queue_id)
     placed = replace(seen, tag=77, state=LaneState.READY)
-    await record(store, lambda tx: tx.queues.settle(queue.queue_id, placed, 0))
+    await record(store, lambda tx: tx.queues.settle(queue.queue_id, [(placed, 0)]))
     assert await lanes(store, queue.queue_id) == [placed]
     assert await new_lanes(store, queue.queue_id) == []
 
@@ -226,7 +227,7 @@ async def test_placed_lanes_come_by_level_and_tag_and_no_more_than_there_is_room
     def write(tx: Tx) -> None:
         for lane in fresh:
             placed = replace(lane, tag=tags[lane.level, lane.key], state=LaneState.READY)
-            tx.queues.settle(queue.queue_id, placed, 0)
+            tx.queues.settle(queue.queue_id, [(placed, 0)])
 
     await record(store, write)
     found = [(lane.level, lane.key) for lane in await lanes(store, queue.queue_id, room=4)]
@@ -250,7 +251,7 @@ async def test_a_lane_without_a_fitting_task_is_marked_while_unplaced_and_left_o
 
     def write(tx: Tx) -> None:
         for lane in fresh:
-            tx.queues.settle(queue.queue_id, replace(lane, state=LaneState.READY), 0)
+            tx.queues.settle(queue.queue_id, [(replace(lane, state=LaneState.READY), 0)])
 
     await record(store, write)
     assert [lane.key for lane in await lanes(store, queue.queue_id, charging)] == ["c"]
@@ -280,12 +281,12 @@ async def test_the_clock_of_each_level_is_kept(store: Store):
     assert await look(store, lambda tx: tx.queues.clocks(queue.queue_id)) == []
 
     def write(tx: Tx) -> None:
-        tx.queues.save_clock(queue.queue_id, VirtualClock(4, 2**62, 1))
-        tx.queues.save_clock(queue.queue_id, VirtualClock(0, 5, 2))
-        tx.queues.save_clock(other.queue_id, VirtualClock(0, 6, 3))
+        tx.queues.settle(queue.queue_id, (), [VirtualClock(4, 2**62, 1)])
+        tx.queues.settle(queue.queue_id, (), [VirtualClock(0, 5, 2)])
+        tx.queues.settle(other.queue_id, (), [VirtualClock(0, 6, 3)])
 
     await record(store, write)
-    await record(store, lambda tx: tx.queues.save_clock(queue.queue_id, VirtualClock(0, 7, 0)))
+    await record(store, lambda tx: tx.queues.settle(queue.queue_id, (), [VirtualClock(0, 7, 0)]))
     found = await look(store, lambda tx: tx.queues.clocks(queue.queue_id))
     assert found == [VirtualClock(0, 7, 0), VirtualClock(4, 2**62, 1)]
 

@@ -76,7 +76,7 @@ async def found(store: CheckedStore) -> Run:
 
 
 def cache_of_runs() -> TableCache[Run]:
-    return RowCache((RUNS,), ()).table_cache(RUNS)
+    return RowCache((RUNS,), ()).tables[RUNS]
 
 
 async def test_what_was_written_is_found_as_it_is(store: CheckedStore) -> None:
@@ -174,7 +174,7 @@ def test_a_run_with_much_text_is_not_kept(large: dict[str, Any]) -> None:
     ],
 )
 def test_an_activity_that_says_much_of_its_retries_is_not_kept(retry: RetrySchedule) -> None:
-    table_cache = RowCache((ACTIVITIES,), ()).table_cache(ACTIVITIES)
+    table_cache = RowCache((ACTIVITIES,), ()).tables[ACTIVITIES]
     table_cache.add(an_activity(retry=retry))
     assert not table_cache.rows()
 

@@ -165,13 +165,14 @@ async def test_equal_writes_of_a_group_are_one_statement(
     store: CheckedStore, monkeypatch: pytest.MonkeyPatch
 ):
     written: list[tuple[str, int]] = []
-    record = store._record
+    drain = store._write_buffer.drain
 
-    async def heard(cursor: Any, sql: str, rows: list[tuple[Any, ...]]) -> None:
-        written.append((sql.split("(")[0].strip(), len(rows)))
-        await record(cursor, sql, rows)
+    def drained() -> list[tuple[Statement, list[tuple[Any, ...]]]]:
+        writes = drain()
+        written.extend((each.sql.split("(")[0].strip(), len(rows)) for each, rows in writes)
+        return writes
 
-    monkeypatch.setattr(store, "_record", heard)
+    monkeypatch.setattr(store._write_buffer, "drain", drained)
     queue = await a_queue(store)
     tasks = [a_task(queue, f"r{n}-1") for n in range(20)]
     written.clear()
@@ -294,13 +295,14 @@ async def test_an_operation_that_saves_a_row_twice_is_found_out(store: CheckedSt
 
 def test_a_write_that_would_overtake_another_one_of_its_row_does_not_wait_with_it():
     write_buffer = WriteBuffer(SQLITE.values(), TABLES)
-    write_buffer.add({SQLITE["insert_task"]: [("r1-1", 1)]})
-    assert write_buffer.can_append({SQLITE["save_task"]: [("r2-1", "done")]})
-    assert not write_buffer.can_append({SQLITE["save_task"]: [("r1-1", "done")]})
-    write_buffer.add({SQLITE["save_clock"]: [(1, 3, 0, 0)]})
-    assert not write_buffer.can_append({SQLITE["join_lane"]: [(1, 3, "", 1000)]}), "it reads the clock"
-    assert [each.name for each, _ in write_buffer.drain()] == ["insert_task", "save_clock"]
-    assert write_buffer.can_append({SQLITE["save_task"]: [("r1-1", "done")]})
+    assert write_buffer.append({SQLITE["insert_task"]: [("r1-1", 1)]})
+    assert not write_buffer.append({SQLITE["save_task"]: [("r1-1", "done")]})
+    assert write_buffer.append({SQLITE["save_task"]: [("r2-1", "done")]})
+    assert write_buffer.append({SQLITE["save_clock"]: [(1, 3, 0, 0)]})
+    assert not write_buffer.append({SQLITE["join_lane"]: [(1, 3, "", 1000)]}), "it reads the clock"
+    drained = [(each.name, len(rows)) for each, rows in write_buffer.drain()]
+    assert drained == [("save_task", 1), ("insert_task", 1), ("save_clock", 1)]
+    assert write_buffer.append({SQLITE["save_task"]: [("r1-1", "done")]})
 
 
 def test_every_table_that_a_statement_reads_or_changes_is_known(tmp_path: Path):

@@ -19,7 +19,7 @@ from penstock.ports.store import Store, Tx
 from penstock.stores.postgres.database_clock import DatabaseClock
 from penstock.stores.postgres.readers import GROUPS_AT_ONCE, Readers
 from penstock.stores.postgres.store import PostgresStore
-from penstock.stores.sql.immutable_cache import ImmutableCache
+from penstock.stores.sql.row_cache import ImmutableCache
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.store_operations import record
 from tests.support.builders import a_run, an_instance

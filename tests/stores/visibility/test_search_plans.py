@@ -17,6 +17,7 @@ from penstock.ports.tables.visibility import PageStart, RunSearch
 from penstock.stores.postgres import schema as postgres_schema
 from penstock.stores.postgres import session_limits
 from penstock.stores.sql.catalogue import Dialect, catalogue
+from penstock.stores.sql.row_cache import ImmutableCache
 from penstock.stores.sql.session import Fetch, Session
 from penstock.stores.sql.visibility.visibility import SqlVisibility
 from penstock.stores.sqlite import connections
@@ -95,7 +96,7 @@ class Overheard:
     """Runs a search on a database, and records its statements."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self.visibility = SqlVisibility(Session(catalogue(dialect), NOW_MS))
+        self.visibility = SqlVisibility(Session(catalogue(dialect), NOW_MS, ImmutableCache()))
         self.fetches: list[Fetch] = []
 
     async def answered(self, fetch: Fetch) -> Any:

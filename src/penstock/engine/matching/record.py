@@ -17,7 +17,6 @@ from penstock.core.scheduling.ledger import Ledger, announced
 from penstock.core.scheduling.polls import ClaimResult, Granted, Held, Leased, Poll
 from penstock.core.scheduling.refunds import Charge
 from penstock.core.scheduling.retries import expired_clock, running_deadline_at_ms
-from penstock.core.timestamps import MINUTE_MS
 from penstock.engine.context import EngineContext
 from penstock.ports.gather import gather
 from penstock.ports.store import Tx
@@ -79,13 +78,9 @@ def _record_ledger(tx: Tx, queue_id: QueueId, ledger: Ledger) -> None:
     for key, (paid_until_ns, leases) in ledger.keys.items():
         tx.policies.spend(queue_id, key, paid_until_ns, leases)
     for lane, given in ledger.lanes:
-        tx.queues.settle(queue_id, lane, given)
         if ledger.reranks and given:
             tx.policies.rerank_others(queue_id, lane.level, lane.key)
-    for clock in ledger.clocks:
-        tx.queues.save_clock(queue_id, clock)
-    if ledger.dispatched:
-        tx.queues.count_dispatches(queue_id, tx.now_ms // MINUTE_MS, ledger.dispatched)
+    tx.queues.settle(queue_id, ledger.lanes, ledger.clocks, ledger.dispatched)
 
 
 def record_scopes(tx: Tx, scopes: Sequence[ScopeState]) -> None:

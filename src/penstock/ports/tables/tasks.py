@@ -210,11 +210,18 @@ class Queues(Protocol):
         """The dispatches of a calendar minute."""
         ...
 
-    def settle(self, queue_id: QueueId, lane: Lane, taken: int) -> None:
-        """Update a lane after a claim. Its count is lowered, not set, because enqueues do not lock the lane's queue.
+    def settle(
+        self,
+        queue_id: QueueId,
+        lanes: Sequence[tuple[Lane, int]],
+        clocks: Sequence[VirtualClock] = (),
+        dispatched: int = 0,
+    ) -> None:
+        """Update the lanes of a claim, each with how many tasks it gave, the clocks, and the meter of this minute.
 
-        The lane becomes new if its weight changed meanwhile. A lane blocked at a lease cap (`held_at`) becomes dirty
-        instead if its key, as it will be committed, is below the cap.
+        The count of a lane is lowered, not set, because enqueues do not lock the lane's queue. The lane becomes new if
+        its weight changed meanwhile. A lane blocked at a lease cap (`held_at`) becomes dirty instead if its key, as it
+        will be committed, is below the cap.
         """
         ...
 
@@ -226,7 +233,6 @@ class Queues(Protocol):
         """
         ...
 
-    def save_clock(self, queue_id: QueueId, clock: VirtualClock) -> None: ...
     def count_dispatches(self, queue_id: QueueId, minute: int, count: int) -> None: ...
     async def idle_lanes(self, limit: int) -> Sequence[tuple[QueueId, int, str]]:
         """Keyed lanes without tasks whose tag is behind the clock: their rows have no information left."""

@@ -38,7 +38,7 @@ from penstock.core.model import (
 from penstock.core.scheduling.fairness import Lane, VirtualClock
 from penstock.core.scheduling.gates import ScopeState
 from penstock.core.scheduling.retries import RetrySlot
-from penstock.stores.memory.changes import Index
+from penstock.stores.memory.changes import Changes, Index
 
 LaneId = tuple[QueueId, int, str]
 RequestName = tuple[str, str, str, str]
@@ -174,3 +174,11 @@ class Tables:
     """The type of each, by namespace and name."""
     remains: dict[RunId, int] = field(default_factory=dict)
     """Deleted runs that have rows left, with their last event."""
+
+
+class MemoryRepository(Struct):
+    """The tables as one operation sees them: it reads them directly, and changes them only through `_changes`."""
+
+    _tables: Tables
+    _changes: Changes
+    _now_ms: int

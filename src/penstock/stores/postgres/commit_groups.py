@@ -48,6 +48,7 @@ from penstock.stores.group_commit import (
     DirtyFailure,
     QueuedOperation,
     WriteHealth,
+    deliver,
     ordered_writes,
 )
 from penstock.stores.postgres import pipeline, session_limits
@@ -71,7 +72,7 @@ from penstock.stores.postgres.transactions import (
     prepare_piggybacked,
 )
 from penstock.stores.sql.catalogue import Statement
-from penstock.stores.sql.immutable_cache import ImmutableCache
+from penstock.stores.sql.row_cache import ImmutableCache
 from penstock.stores.sql.scope_locks import ScopeLocks
 from penstock.stores.sql.session import Session
 from penstock.stores.sql.statement_merger import HotBatches
@@ -259,23 +260,13 @@ class GroupCommitter:
     def _answer(self, jobs: list[QueuedOperation]) -> None:
         """Answer the callers and notify; operations that were deferred go back to the front of the queue."""
         self._jobs.extendleft(job for job in reversed(jobs) if job.must_run_again)
-        topics: dict[Topic, None] = {}
-        for job in jobs:
-            if job.must_run_again:
-                continue
+        done = [job for job in jobs if not job.must_run_again]
+        for job in done:
             self._settled(job)
-            self._note_outcome(job)
-            job.answer()
-            if job.error is None:
-                topics |= job.topics
-        if topics:
+            if isinstance(job.error, Unavailable) and job.error.reason is Reason.STORAGE_FULL:
+                self._shared.write_health.refused(job.error.reason)
+        if topics := deliver(done, self._shared.immutable):
             self._shared.wakeups.notify(topics)
-
-    def _note_outcome(self, job: QueuedOperation) -> None:
-        if job.error is None:
-            self._shared.immutable.remember(job.cacheable)
-        elif isinstance(job.error, Unavailable) and job.error.reason is Reason.STORAGE_FULL:
-            self._shared.write_health.refused(job.error.reason)
 
     def _settled(self, job: QueuedOperation) -> None:
         """Called when an operation leaves this committer; overridden where that is tracked."""
@@ -345,9 +336,12 @@ class GroupCommitter:
     ) -> list[OutgoingStatement]:
         """Run the operations of a group; returns the writes of all."""
         shared = self._shared
-        sessions = [Session(shared.statements, now_ms, self._shard, journals=shared.journals) for _ in jobs]
+        sessions = [
+            Session(shared.statements, now_ms, shared.immutable, self._shard, journals=shared.journals)
+            for _ in jobs
+        ]
         scope_locks = ScopeLocks(shared.statements)
-        done = await LockStep(transaction, jobs, sessions, scope_locks).run(shared.immutable)
+        done = await LockStep(transaction, jobs, sessions, scope_locks).run()
         if any(job.error is not None and job.is_dirty for job in jobs):
             raise DirtyFailure
         writes = [(each, scope_locks.final_rows(each, rows)) for each, rows in ordered_writes(done)]

@@ -13,7 +13,6 @@ from typing import Any
 from penstock.stores.group_commit import QueuedOperation
 from penstock.stores.postgres.batched_queries import QueryRunner, Waiting, advance, answer_all
 from penstock.stores.sql.catalogue import Statement
-from penstock.stores.sql.immutable_cache import ImmutableCache
 from penstock.stores.sql.scope_locks import ScopeLocks
 from penstock.stores.sql.session import Fetch, Rows, Session
 from penstock.stores.sql.transaction import SqlTx
@@ -43,17 +42,18 @@ class LockStep:
         self._locked: dict[tuple[Statement, tuple[Any, ...]], int] = {}
         """Which operation has locked a row."""
 
-    async def run(self, immutable: ImmutableCache) -> list[Session]:
+    async def run(self) -> list[Session]:
         """Run all operations to their end; returns the sessions of those that succeeded."""
         waiting: list[Waiting] = []
         for index, (job, session) in enumerate(zip(self._jobs, self._sessions, strict=True)):
-            advance(self._jobs, index, job.operation(SqlTx(session, immutable)), None, waiting)
+            tx = SqlTx(session, session.now_ms, session.wake)
+            advance(self._jobs, index, job.operation(tx), None, waiting)
         while waiting:
             waiting = await self._round(waiting)
         done = []
         for job, session in zip(self._jobs, self._sessions, strict=True):
             if job.error is None and not job.deferred:
-                job.ended(session)
+                job.session = session
                 done.append(session)
         return done
 

@@ -16,15 +16,15 @@ import asyncpg
 
 from penstock.errors import Unavailable
 from penstock.ports.store import Operation, Tx
-from penstock.stores.group_commit import QueuedOperation, ReadOnlySession
+from penstock.stores.group_commit import QueuedOperation
 from penstock.stores.postgres.batched_queries import QueryRunner, Waiting, advance, answer_all
 from penstock.stores.postgres.database_clock import DatabaseClock
 from penstock.stores.postgres.errors import DISCONNECTED, is_outage, unavailable
 from penstock.stores.postgres.pipeline import PipelinedConnection
 from penstock.stores.postgres.transactions import SingleStatementRead, SnapshotRead
 from penstock.stores.sql.catalogue import Statement
-from penstock.stores.sql.immutable_cache import ImmutableCache
-from penstock.stores.sql.session import Fetch
+from penstock.stores.sql.row_cache import ImmutableCache
+from penstock.stores.sql.session import Fetch, ReadOnlySession
 from penstock.stores.sql.statement_merger import HotBatches
 from penstock.stores.sql.transaction import SqlTx
 
@@ -189,8 +189,9 @@ class Readers:
         waiting: list[Waiting] = []
         for index, job in enumerate(jobs):
             job.begin_again()
-            session = ReadOnlySession(self._statements, now_ms)
-            self._advance(jobs, index, job.operation(SqlTx(session, self._immutable)), None, waiting)
+            session = ReadOnlySession(self._statements, now_ms, self._immutable)
+            tx = SqlTx(session, now_ms, session.wake)
+            self._advance(jobs, index, job.operation(tx), None, waiting)
         return waiting
 
     async def _advance_all(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Sequence
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import asyncpg
 
@@ -22,7 +22,6 @@ from penstock.stores.group_commit import (
     QueuedOperation,
     WriteHealth,
     no_hook,
-    queued_operation,
     queued_operations,
 )
 from penstock.stores.postgres import pipeline, session_limits
@@ -41,7 +40,7 @@ from penstock.stores.postgres.transactions import (
     prepare_piggybacked,
 )
 from penstock.stores.sql.catalogue import Dialect, catalogue, reading_catalogue
-from penstock.stores.sql.immutable_cache import ImmutableCache
+from penstock.stores.sql.row_cache import ImmutableCache
 
 T = TypeVar("T")
 WORK_LINES = 2
@@ -132,7 +131,7 @@ class PostgresStore:
         self, operation: Operation[T], *, key: str, tx_class: TransactionClass = TransactionClass.WORK
     ) -> T:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._submit([queued_operation(operation, key, future)], tx_class)
+        self._submit([QueuedOperation(cast("Any", operation), key, future)], tx_class)
         return await future
 
     async def transact_all(self, asked: Sequence[Transaction[T]]) -> Sequence[T | Exception]:

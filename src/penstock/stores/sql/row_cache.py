@@ -1,4 +1,4 @@
-"""Write-through row cache for the single writer of a SQLite database.
+"""What a store keeps of its database in memory: the rows of a single writer, and facts that never change.
 
 Theory of operation
 -------------------
@@ -18,7 +18,7 @@ Invalidation, in the order of likelihood:
   otherwise the database has other values, and the entry is dropped.
 - An insert that leaves columns to the database (the sequence number of a task) drops what was known about its owner.
 - A statement that changes rows without naming each by id, and is not one of `CachedTable.written_by`, clears the
-  tables that it changes (`RowCache.invalidated_by`).
+  tables that it changes (`RowCache.invalidate`).
 - A rollback, a failed commit, or a write by another process (`PRAGMA data_version` differs) clears everything.
 
 Invariant: an entry equals what a SELECT in the same transaction would return. The test suite compares both after
@@ -32,9 +32,14 @@ reads are of open runs, which change all the time); a real LRU (twice the cost p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct, field
+
+from penstock.core.limits.admission import Admission
+from penstock.core.model import Queue
 from penstock.stores.sql.catalogue import Statement, changed_tables
 
 T = TypeVar("T")
@@ -55,34 +60,38 @@ class CachedTable(Generic[T]):
 
     Args:
         name: the table in the database.
+        read_by: the statement that fetches a row by its id.
         columns: all columns, the id first.
         mutable: the columns that a save writes.
         make: turns a fetched row, which has its number before the columns, into a value.
         size: the size of a value, in characters, of what may be large.
         is_finished: whether a value will hardly be read again.
-        written_by: the statements that write single rows, named by id in their first column.
+        written_by: the statements that write single rows, named by id in their first column, and what each does to
+            the cache.
         owner_of: the owner whose only live row a value is; None if it is one of several.
     """
 
     def __init__(
         self,
         name: str,
+        read_by: str,
         columns: Sequence[str],
         mutable: Iterable[str],
         make: Callable[[Sequence[Any]], T],
         *,
         size: Callable[[T], int],
         is_finished: Callable[[T], bool],
-        written_by: Iterable[str],
+        written_by: Mapping[str, Callable[[TableCache[T], T], None]],
         owner_of: Callable[[T], str | None] = lambda _: None,
     ) -> None:
         self.name = name
+        self.read_by = read_by
         self.id_of: Callable[[T], str] = attrgetter(columns[0])
         self.immutable = attrgetter(*(set(columns) - set(mutable)))
         self.make = make
         self.size = size
         self.is_finished = is_finished
-        self.written_by = frozenset(written_by)
+        self.written_by = written_by
         self.owner_of = owner_of
 
 
@@ -121,16 +130,14 @@ class _TwoGenerationCache(Generic[T]):
 class TableCache(Generic[T]):
     """The cached rows of one table, and the only live row of each owner."""
 
-    __slots__ = ("_only", "_rows", "table")
+    __slots__ = ("_only", "_rows", "get", "table")
 
     def __init__(self, table: CachedTable[T]) -> None:
         self.table = table
         self._rows: _TwoGenerationCache[T] = _TwoGenerationCache()
+        self.get = self._rows.get
         self._only: _TwoGenerationCache[str] = _TwoGenerationCache()
         """The id of the row by owner; empty if the owner has none."""
-
-    def get(self, key: str) -> T | None:
-        return self._rows.get(key)
 
     def only_of(self, owner: str) -> tuple[bool, T | None]:
         """Whether the cache knows, and the only live row of an owner; None if it has none."""
@@ -165,7 +172,7 @@ class TableCache(Generic[T]):
             self.forget_owner(row)
         elif table.is_finished(row):
             self._rows.drop(key)
-            if (owner := table.owner_of(row)) is not None:
+            if (owner := table.owner_of(row)) is not None and self._only.get(owner) == key:
                 self.note_none(owner)
         elif table.immutable(before) == table.immutable(row):
             self.add(row)
@@ -194,29 +201,59 @@ class TableCache(Generic[T]):
 class RowCache:
     """The table caches of one writer."""
 
-    def __init__(self, tables: Iterable[CachedTable[Any]], statements: Iterable[Statement]) -> None:
-        self._caches: dict[CachedTable[Any], TableCache[Any]] = {table: TableCache(table) for table in tables}
+    def __init__(self, tables: Sequence[CachedTable[Any]], statements: Iterable[Statement]) -> None:
+        self.tables: dict[CachedTable[Any], TableCache[Any]] = {table: TableCache(table) for table in tables}
+        self.effects: dict[str, Callable[[Any], None]] = {
+            name: partial(effect, self.tables[table])
+            for table in tables
+            for name, effect in table.written_by.items()
+        }
+        """By statement: what a row that it has written changes here."""
         self.invalidated_by = {
             statement: stale for statement in statements if (stale := self._invalidated(statement))
         }
         """The statements that change rows which they do not name, and the caches of their tables."""
 
-    def table_cache(self, table: CachedTable[T]) -> TableCache[T]:
-        return self._caches[table]
-
-    def invalidate(self, statement: Statement) -> None:
-        """Clear what a statement may have changed."""
-        for cache in self.invalidated_by.get(statement, ()):
-            cache.clear()
+    def invalidate(self, statements: Iterable[Statement]) -> None:
+        """Clear what some statements may have changed."""
+        for statement in statements:
+            for cache in self.invalidated_by.get(statement, ()):
+                cache.clear()
 
     def clear(self) -> None:
-        for cache in self._caches.values():
+        for cache in self.tables.values():
             cache.clear()
 
     def _invalidated(self, statement: Statement) -> tuple[TableCache[Any], ...]:
         changed = changed_tables(statement)
         return tuple(
             each
-            for each in self._caches.values()
+            for each in self.tables.values()
             if each.table.name in changed and statement.name not in each.table.written_by
         )
+
+
+NO_ROW_CACHE = RowCache((), ())
+"""Where others write to the same database, no row is cached."""
+
+QueueName = tuple[str, str, str]
+ADMISSIONS_MAX = 64
+
+
+class ImmutableCache(Struct, frozen=True):
+    """Facts that never change once they are committed, shared by all operations of a store on any database."""
+
+    queues: dict[QueueName, Queue] = field(default_factory=dict)
+    """By namespace, name and kind; only their identity is immutable, not their settings."""
+    scopes: dict[str, int] = field(default_factory=dict)
+    """The ids of scopes by name."""
+    admissions: dict[str, Admission] = field(default_factory=dict)
+    """The limits in force, by the stamp of the queues that use them."""
+
+    def remember(self, other: ImmutableCache) -> None:
+        """Add what an operation found or created, now that it is committed."""
+        self.queues.update(other.queues)
+        self.scopes.update(other.scopes)
+        self.admissions.update(other.admissions)
+        while len(self.admissions) > ADMISSIONS_MAX:
+            del self.admissions[next(iter(self.admissions))]

@@ -1,60 +1,61 @@
-"""The session of one operation with a SQL database: it fetches rows and records writes.
+"""The session of one operation with a SQL database, and the repositories through which the operation uses it.
 
-An operation performs no I/O. It awaits `Fetch` values, which the store that drives its coroutine answers, and records
-writes, which the store executes after the operation has returned (see `stores.group_commit`).
+An operation performs no I/O. It awaits fetches, which the store that drives its coroutine answers, and records writes,
+which the store executes after the operation has returned (see `stores.group_commit`). Every write is one call:
+`record`, or `save` for a row of a cached table, which also has the row cache updated.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from types import coroutine
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
 from penstock.ports.wakeups import Topic
 from penstock.stores.sql.catalogue import Statement
-from penstock.stores.sql.immutable_cache import ImmutableCache
-from penstock.stores.sql.row_cache import CachedTable, RowCache
+from penstock.stores.sql.row_cache import NO_ROW_CACHE, CachedTable, ImmutableCache, RowCache
 
 T = TypeVar("T")
+R = TypeVar("R")
 Row = Sequence[Any]
 Rows = Sequence[Row]
 
 
 class Fetch(Struct, frozen=True, eq=False):
-    """A statement with its values, awaited by an operation and answered by the store that drives it."""
+    """A statement with its values, which the store that drives an operation executes."""
 
     statement: Statement
     values: tuple[Any, ...]
 
-    def __await__(self) -> Generator[tuple[Fetch, ...], Sequence[Rows], Rows]:
-        (answer,) = yield (self,)
-        return answer
 
-
-class FetchAll(Struct, frozen=True, eq=False):
-    """Several fetches that are answered together."""
-
-    fetches: tuple[Fetch, ...]
-
-    def __await__(self) -> Generator[tuple[Fetch, ...], Sequence[Rows], Sequence[Rows]]:
-        if not self.fetches:
-            return ()
-        answers = yield self.fetches
-        return answers
+@coroutine
+def fetch_all(fetches: Sequence[Fetch]) -> Generator[tuple[Fetch, ...], Sequence[Rows], Sequence[Rows]]:
+    """The rows of several fetches, which are answered together."""
+    return (yield (*fetches,)) if fetches else ()
 
 
 class Session:
-    """Collects the writes of one operation, which are executed after it has returned."""
+    """Fetches the rows of one operation and collects its writes, which are executed after it has returned.
+
+    Args:
+        statements: the statements of the database, by name.
+        now_ms: the time of the transaction.
+        immutable: the committed facts that never change.
+        shard: the row in which this connection counts ended leases, so that others need not wait for it.
+        journals: whether transitions are written to the journal.
+        row_cache: the cached rows, where one connection writes to the database.
+    """
 
     __slots__ = (
-        "_inserted_partially",
-        "_row_cache",
-        "_wrote",
         "cacheable",
+        "effects",
+        "immutable",
         "journals",
         "now_ms",
+        "row_cache",
         "shard",
         "statements",
         "topics",
@@ -65,105 +66,114 @@ class Session:
         self,
         statements: Mapping[str, Statement],
         now_ms: int,
+        immutable: ImmutableCache,
         shard: int = 0,
         *,
         journals: bool = False,
-        row_cache: RowCache | None = None,
+        row_cache: RowCache = NO_ROW_CACHE,
     ) -> None:
         self.statements = statements
         self.now_ms = now_ms
-        self.writes: defaultdict[Statement, list[tuple[Any, ...]]] = defaultdict(list)
-        self.topics: dict[Topic, None] = {}
+        self.immutable = immutable
         self.cacheable = ImmutableCache()
         """Immutable facts that this operation found or created; cached by the store after the commit."""
-        self.journals = journals
-        self._row_cache = row_cache
-        """Only where one connection writes to the database."""
-        self._wrote: list[tuple[Callable[[Any], None], Any]] = []
-        self._inserted_partially: list[tuple[Callable[[Any], None], Any]] = []
-        """Applied after `_wrote`, whatever that says about the owner."""
         self.shard = shard
-        """The row in which this connection counts ended leases, so that others need not wait for it."""
+        self.journals = journals
+        self.row_cache = row_cache
+        self.writes: defaultdict[Statement, list[tuple[Any, ...]]] = defaultdict(list)
+        self.effects: list[tuple[Callable[[Any], None], Any]] = []
+        """What the writes change in the row cache, once they are executed or buffered in this transaction."""
+        self.topics: dict[Topic, None] = {}
 
-    def fetch(self, name: str, *values: Any) -> Fetch:
-        return Fetch(self.statements[name], values)
+    @coroutine
+    def fetch(self, name: str, *values: Any) -> Generator[tuple[Fetch], Sequence[Rows], Rows]:
+        """The rows of a statement."""
+        (answer,) = yield (Fetch(self.statements[name], values),)
+        return answer
 
-    def fetch_each(self, name: str, rows: Iterable[tuple[Any, ...]]) -> FetchAll:
+    @coroutine
+    def fetch_each(
+        self, name: str, rows: Iterable[tuple[Any, ...]]
+    ) -> Generator[tuple[Fetch, ...], Sequence[Rows], Sequence[Rows]]:
+        """The rows of a statement for each of several values."""
         statement = self.statements[name]
-        return FetchAll(tuple(Fetch(statement, row) for row in rows))
-
-    async def one(self, name: str, table: CachedTable[T], key: str) -> T | None:
-        """The row with an id, from the cache or the database."""
-        if self._row_cache is not None and (row := self._row_cache.table_cache(table).get(key)) is not None:
-            return row
-        rows = await self.fetch(name, key)
-        return self.cache(table, table.make(rows[0])) if rows else None
-
-    async def many(self, name: str, table: CachedTable[T], keys: Sequence[str]) -> Sequence[T | None]:
-        """The rows with some ids, from the cache or the database."""
-        get = _nothing if self._row_cache is None else self._row_cache.table_cache(table).get
-        found = [get(key) for key in keys]
-        missing = [place for place, row in enumerate(found) if row is None]
-        answers = await self.fetch_each(name, ((keys[place],) for place in missing))
-        for place, rows in zip(missing, answers, strict=True):
-            found[place] = self.cache(table, table.make(rows[0])) if rows else None
-        return found
-
-    async def only(self, name: str, table: CachedTable[T], owner: str) -> T | None:
-        """The only live row of an owner, from the cache or the database."""
-        if self._row_cache is None:
-            rows = await self.fetch(name, owner)
-            return table.make(rows[0]) if rows else None
-        table_cache = self._row_cache.table_cache(table)
-        is_known, row = table_cache.only_of(owner)
-        if is_known:
-            return row
-        rows = await self.fetch(name, owner)
-        if rows:
-            return self.cache(table, table.make(rows[0]))
-        table_cache.note_none(owner)
-        return None
-
-    def cached(self, table: CachedTable[T], key: str) -> T | None:
-        """The row with an id, if it is cached."""
-        return None if self._row_cache is None else self._row_cache.table_cache(table).get(key)
-
-    def cache(self, table: CachedTable[T], row: T) -> T:
-        """Cache a row that was just fetched."""
-        if self._row_cache is not None:
-            self._row_cache.table_cache(table).add(row)
-        return row
-
-    def inserted(self, table: CachedTable[T], row: T) -> None:
-        """Cache a row, once its insert is executed, that was recorded with all its columns."""
-        if self._row_cache is not None:
-            self._wrote.append((self._row_cache.table_cache(table).add, row))
-
-    def inserted_partially(self, table: CachedTable[T], row: T) -> None:
-        """Note an inserted row of which the database fills in columns: what was cached about its owner is outdated."""
-        if self._row_cache is not None:
-            self._inserted_partially.append((self._row_cache.table_cache(table).forget_owner, row))
-
-    def saved(self, table: CachedTable[T], row: T) -> None:
-        """Cache a row, once its save is executed, whose mutable columns were recorded."""
-        if self._row_cache is not None:
-            self._wrote.append((self._row_cache.table_cache(table).update, row))
-
-    def written(self) -> None:
-        """Update the cache: the recorded writes are executed, or buffered in this transaction."""
-        if self._row_cache is None:
-            return
-        for keep, row in (*self._wrote, *self._inserted_partially):
-            keep(row)
-        for statement in self.writes:
-            self._row_cache.invalidate(statement)
+        fetches = tuple(Fetch(statement, row) for row in rows)
+        return (yield fetches) if fetches else ()
 
     def record(self, name: str, *values: Any) -> None:
+        """Record a write."""
         self.writes[self.statements[name]].append(values)
+
+    def save(self, name: str, row: object, values: tuple[Any, ...]) -> None:
+        """Record the write of a row of a cached table."""
+        self.writes[self.statements[name]].append(values)
+        if (effect := self.row_cache.effects.get(name)) is not None:
+            self.effects.append((effect, row))
 
     def wake(self, topic: Topic) -> None:
         self.topics[topic] = None
 
 
-def _nothing(_: str) -> None:
-    """The lookup of a session without a cache."""
+class ReadOnlySession(Session):
+    """A session whose operation may fetch but not write."""
+
+    def record(self, name: str, *values: Any) -> None:
+        raise RuntimeError(f"a read tried to record {name!r}: use transact")
+
+    def save(self, name: str, row: object, values: tuple[Any, ...]) -> None:
+        self.record(name, *values)
+
+
+class Repository(Struct):
+    """The statements of one noun, over the session of an operation."""
+
+    _session: Session
+
+
+class CachedRepository(Repository, Generic[T]):
+    """A repository whose rows the writer caches: a read by id is a fetch only if the row is not cached."""
+
+    _table: ClassVar[CachedTable[Any]]
+
+    async def get(self, key: str) -> T | None:
+        return await self._one(self._table.read_by, key)
+
+    async def get_many(self, keys: Sequence[str]) -> Sequence[T | None]:
+        table, cached = self._table, self._session.row_cache.tables.get(self._table)
+        found = [None] * len(keys) if cached is None else [cached.get(key) for key in keys]
+        missing = [place for place, row in enumerate(found) if row is None]
+        answers = await self._session.fetch_each(table.read_by, [(keys[place],) for place in missing])
+        for place, rows in zip(missing, answers, strict=True):
+            if rows:
+                found[place] = row = table.make(rows[0])
+                if cached is not None:
+                    cached.add(row)
+        return found
+
+    async def _one(self, name: str, key: str) -> T | None:
+        """The row with an id, from the cache or by a statement."""
+        table, cached = self._table, self._session.row_cache.tables.get(self._table)
+        row: T | None = None if cached is None else cached.get(key)
+        if row is None and (rows := await self._session.fetch(name, key)):
+            row = table.make(rows[0])
+            if cached is not None:
+                cached.add(row)
+        return row
+
+
+class RepositoryAttribute(Generic[R]):
+    """An attribute of a transaction: the repository of one noun, created when it is first used."""
+
+    def __init__(self, kind: Callable[[Session], R]) -> None:
+        self._kind = kind
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self._name = name
+
+    def __get__(self, tx: _HasSession, kind: type[Any]) -> R:
+        repository = tx.__dict__[self._name] = self._kind(tx.session)
+        return repository
+
+
+class _HasSession(Protocol):
+    session: Session

@@ -12,9 +12,9 @@ Statements are drained in the one order that all servers keep (`Statement.rank`)
 of arrival.
 
 Invariant: no reader can tell. Two rules keep it:
-- `must_flush_before(statement)`: a fetch that reads a table which buffered writes change, or changes a table which
+- `must_flush_before(fetches)`: a fetch that reads a table which buffered writes change, or changes a table which
   they read, is preceded by a flush.
-- `can_append(writes)`: writes may wait together only if draining by rank executes every pair that meets (one touches
+- `append(writes)`: writes may wait together only if draining by rank executes every pair that meets (one touches
   what the other changes) in the order in which they were recorded. A write whose statement has a lower rank than a
   buffered one that it meets would overtake it, so it must be flushed first. Statements that write single rows of one
   cached table meet only where they name the same id, which is what keeps inserts and saves of different tasks in one
@@ -38,6 +38,7 @@ from typing import Any, NamedTuple
 
 from penstock.stores.sql.catalogue import Statement, changed_tables, touched_tables
 from penstock.stores.sql.row_cache import CachedTable
+from penstock.stores.sql.session import Fetch
 
 Rows = list[tuple[Any, ...]]
 
@@ -66,25 +67,20 @@ class WriteBuffer:
         self._excluded_ids: defaultdict[Statement, set[str]] = defaultdict(set)
         """Ids that cannot be appended now, by statement."""
 
-    def must_flush_before(self, statement: Statement) -> bool:
-        """Whether a fetch must be preceded by a flush."""
-        if not self._writes:
-            return False
-        reads_ours = not self._changed.isdisjoint(touched_tables(statement))
-        return reads_ours or not self._touched.isdisjoint(changed_tables(statement))
+    def must_flush_before(self, fetches: Iterable[Fetch]) -> bool:
+        """Whether one of some fetches must be preceded by a flush."""
+        return bool(self._writes) and any(
+            not self._changed.isdisjoint(touched_tables(fetch.statement))
+            or not self._touched.isdisjoint(changed_tables(fetch.statement))
+            for fetch in fetches
+        )
 
-    def can_append(self, writes: Mapping[Statement, Rows]) -> bool:
-        """Whether the writes of an operation may wait with these without being reordered."""
+    def append(self, writes: Mapping[Statement, Rows]) -> bool:
+        """Append the writes of an operation; returns False if they must not be reordered with what is buffered."""
         for statement, rows in writes.items():
-            if statement in self._excluded:
-                return False
             ids = self._excluded_ids.get(statement)
-            if ids and any(row[0] in ids for row in rows):
+            if statement in self._excluded or (ids and any(row[0] in ids for row in rows)):
                 return False
-        return True
-
-    def add(self, writes: Mapping[Statement, Rows]) -> None:
-        """Append the writes of an operation; the caller has asked `can_append`."""
         for statement, rows in writes.items():
             overtaking = self._overtaking.get(statement) or self._overtaking_of(statement)
             if (buffered := self._writes.get(statement)) is not None:
@@ -96,19 +92,14 @@ class WriteBuffer:
                 self._excluded |= overtaking.always
             for other in overtaking.same_row:
                 self._excluded_ids[other].update(row[0] for row in rows)
+        return True
 
     def drain(self) -> list[tuple[Statement, Rows]]:
         """Empty the buffer; returns the writes in the order of their execution."""
-        writes = sorted(self._writes.items(), key=lambda each: each[0].rank)
-        self.clear()
+        writes, self._writes = sorted(self._writes.items(), key=lambda each: each[0].rank), {}
+        for excluded in (self._changed, self._touched, self._excluded, self._excluded_ids):
+            excluded.clear()
         return [(each, coalesced(rows) if each.coalesces else rows) for each, rows in writes]
-
-    def clear(self) -> None:
-        self._writes = {}
-        self._changed.clear()
-        self._touched.clear()
-        self._excluded.clear()
-        self._excluded_ids.clear()
 
     def _overtaking_of(self, statement: Statement) -> _Overtaking:
         table = self._tables.get(statement.name)

@@ -1,9 +1,22 @@
 """The embedded store: one SQLite file, one writer that commits in groups, readers beside it.
 
+Theory of operation
+-------------------
 Operations that arrive together share one transaction and one fsync; each caller is answered after the commit (see
 `stores.group_commit`). They run on the event loop, a few milliseconds at a time: they need the interpreter
 throughout, and a thread would only pass the GIL back and forth at every statement. What waits for the disk (opening,
 committing) and long reads have threads of their own.
+
+The stages of a group, each a method:
+
+1. `_write` takes what waits, up to `GROUP_MAX` operations. It runs while there are any, and ends when there are none.
+2. `_commit_group` opens the connection if there is none, begins, runs the group, and commits in the disk thread. Any
+   error here concerns the file: all callers are refused, and the next group gets a new connection.
+3. `_run_group` runs the operations, then those that were submitted in response to them, and flushes their writes. If
+   one fails after it has changed rows (`DirtyFailure`), all run again, each in a savepoint.
+4. `_run` runs one operation: `_drive` executes its fetches, its writes go to the buffer, and the row cache follows.
+5. `_flush` executes the buffered writes: before a fetch that could see them, and at the end of the group.
+6. `deliver` (of `stores.group_commit`) answers the callers; then the topics are notified.
 
 Two things make the writer fast: rows that it read or wrote recently are cached (`sql.row_cache`), and the writes of a
 group are buffered and coalesced (`sql.write_buffer`).
@@ -20,6 +33,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -37,16 +51,14 @@ from penstock.stores.group_commit import (
     CommitPoint,
     DirtyFailure,
     QueuedOperation,
-    ReadOnlySession,
     WriteHealth,
+    deliver,
     no_hook,
-    queued_operation,
     queued_operations,
 )
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
-from penstock.stores.sql.immutable_cache import ImmutableCache
-from penstock.stores.sql.row_cache import RowCache
-from penstock.stores.sql.session import Row, Rows, Session
+from penstock.stores.sql.row_cache import ImmutableCache, RowCache
+from penstock.stores.sql.session import ReadOnlySession, Row, Rows, Session
 from penstock.stores.sql.tasks.activities import ACTIVITIES
 from penstock.stores.sql.tasks.tasks import TASKS
 from penstock.stores.sql.transaction import SqlTx
@@ -161,7 +173,7 @@ class SqliteStore:
         self, operation: Operation[T], *, key: str, tx_class: TransactionClass = TransactionClass.WORK
     ) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
-        self._submit([queued_operation(operation, key, future)])
+        self._submit([QueuedOperation(cast("Any", operation), key, future)])
         return await future
 
     async def transact_all(self, asked: Sequence[Transaction[T]]) -> Sequence[T | Exception]:
@@ -229,15 +241,16 @@ class SqliteStore:
     # writing
 
     async def _write(self) -> None:
-        """Commit group after group while operations wait."""
+        """Commit group after group while operations wait; answer the callers of each, then notify."""
         jobs: list[QueuedOperation] = []
         try:
             while self._jobs:
-                jobs = self._next_jobs(GROUP_MAX)
+                jobs = [self._jobs.popleft() for _ in range(min(GROUP_MAX, len(self._jobs)))]
                 self._began_at = self._loop.time()
                 await self._commit_group(jobs)
                 self._began_at = None
-                self._deliver(jobs)
+                if topics := deliver(jobs, self._immutable):
+                    self._wakeups.notify(topics, self._announced)
                 if len(jobs) <= SMALL_GROUP:
                     await asyncio.sleep(0)
         except BaseException:
@@ -252,9 +265,6 @@ class SqliteStore:
             self._writer = None
             self._abandon([])
 
-    def _next_jobs(self, most: int) -> list[QueuedOperation]:
-        return [self._jobs.popleft() for _ in range(min(most, len(self._jobs)))]
-
     def _abandon(self, jobs: list[QueuedOperation]) -> None:
         """The writer was cancelled: fail all callers, so that none waits forever."""
         connection, self._writing = self._writing, None
@@ -268,13 +278,12 @@ class SqliteStore:
 
     async def _commit_group(self, jobs: list[QueuedOperation]) -> None:
         """Run and commit a group. If that fails, the next group gets a new connection."""
-        committing = False
+        on_disk, committing = partial(self._loop.run_in_executor, self._disk), False
         self._announced = ()
         try:
             if self._writing is None:
-                self._writing = await self._on_disk(
-                    connections.connect_without_waiting, self._path, self._synchronous
-                )
+                connect = connections.connect_without_waiting
+                self._writing = await on_disk(connect, self._path, self._synchronous)
             cursor, before = self._writing.cursor(), self._writing.total_changes
             await self._begin(cursor)
             await self._run_group(cursor, jobs)
@@ -282,29 +291,42 @@ class SqliteStore:
             if self._writing.total_changes == before:
                 self._commit(cursor)  # nothing was written, so there is no fsync
             else:
-                await self._on_disk(self._commit, cursor)
+                await on_disk(self._commit, cursor)
         except Exception as error:
             self._fail_group(self._writing, jobs, error, committing)
             self._writing = None
-
-    async def _on_disk(self, work: Callable[..., T], *arguments: Any) -> T:
-        return await self._loop.run_in_executor(self._disk, work, *arguments)
 
     async def _begin(self, cursor: sqlite3.Cursor) -> None:
         try:
             cursor.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError:
             # Another process writes to the file by hand: wait for it in a thread.
-            await self._on_disk(connections.begin_when_free, cursor)
+            await self._loop.run_in_executor(self._disk, connections.begin_when_free, cursor)
         [version] = cursor.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._version = version
             self._row_cache.clear()
 
+    def _commit(self, cursor: sqlite3.Cursor) -> None:
+        self._on_commit(CommitPoint.BEFORE_COMMIT)
+        cursor.execute("COMMIT")
+        self._on_commit(CommitPoint.AFTER_COMMIT)
+
     async def _run_group(self, cursor: sqlite3.Cursor, jobs: list[QueuedOperation]) -> None:
+        """Run the operations of a group, and those that are submitted in response to it before its commit.
+
+        A response is, for example, the claim of a task that the group starts.
+        """
         try:
             await self._run_all(cursor, jobs, self._run)
-            if followers := await self._follow_ups(jobs):
+            sessions = [job.session for job in jobs if job.session is not None]
+            self._announced = self._wakeups.notify_before_commit(
+                {topic: None for session in sessions for topic in session.topics}
+            )
+            if self._announced:
+                await self._yield_to_loop()
+                room = min(GROUP_MAX - len(jobs), len(self._jobs))
+                followers = [self._jobs.popleft() for _ in range(room)]
                 jobs += followers
                 await self._run_all(cursor, followers, self._run)
             await self._flush(cursor)
@@ -315,14 +337,6 @@ class SqliteStore:
                 job.begin_again()
             await self._begin(cursor)
             await self._run_all(cursor, jobs, self._run_in_savepoint)
-
-    async def _follow_ups(self, jobs: list[QueuedOperation]) -> list[QueuedOperation]:
-        """Operations submitted in response to this group before its commit, such as the claim of a task it starts."""
-        self._announced = self._wakeups.notify_before_commit(_topics(jobs))
-        if not self._announced:
-            return []
-        await self._yield_to_loop()
-        return self._next_jobs(GROUP_MAX - len(jobs))
 
     async def _run_all(
         self,
@@ -335,81 +349,72 @@ class SqliteStore:
         for job in jobs:
             await run(cursor, job, now_ms)
 
-    async def _yield_to_loop(self) -> None:
-        """Yield to the event loop; only this task uses the connection."""
-        await asyncio.sleep(0)
-        self._yield_at = self._loop.time() + YIELD_AFTER_S
-
-    def _commit(self, cursor: sqlite3.Cursor) -> None:
-        self._on_commit(CommitPoint.BEFORE_COMMIT)
-        cursor.execute("COMMIT")
-        self._on_commit(CommitPoint.AFTER_COMMIT)
-
     async def _run(self, cursor: sqlite3.Cursor, job: QueuedOperation, now_ms: int) -> None:
         """Run one operation in the group's transaction; `DirtyFailure` if it raises after it has changed rows."""
-        session = Session(self._statements, now_ms, journals=self.journals, row_cache=self._row_cache)
-        before, is_buffered = self._dirty_changes(cursor), False
+        connection, row_cache, is_buffered = cursor.connection, self._row_cache, False
+        session = Session(
+            self._statements, now_ms, self._immutable, journals=self.journals, row_cache=row_cache
+        )
+        before = connection.total_changes - self._flushed
         try:
-            job.result = await self._drive(cursor, job.operation(SqlTx(session, self._immutable)))
-            if not self._write_buffer.can_append(session.writes):
-                await self._flush(cursor)
+            job.result = await self._drive(cursor, job.operation(SqlTx(session, now_ms, session.wake)))
             is_buffered = True
-            self._write_buffer.add(session.writes)
-            session.written()
-            job.ended(session)
+            while not self._write_buffer.append(session.writes):
+                await self._flush(cursor)
+            for effect, row in session.effects:
+                effect(row)
+            row_cache.invalidate(session.writes)
+            job.session = session
         except DirtyFailure:
             raise
         except Exception as error:
             if _is_file_error(error):
                 raise
             job.error = error
-            if is_buffered or self._dirty_changes(cursor) != before:
+            if is_buffered or connection.total_changes - self._flushed != before:
                 raise DirtyFailure from error
-
-    def _dirty_changes(self, cursor: sqlite3.Cursor) -> int:
-        """The number of rows that operations changed by fetches, outside the write buffer."""
-        return cursor.connection.total_changes - self._flushed
 
     async def _drive(self, cursor: sqlite3.Cursor, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run an operation to its end, executing each fetch at once and yielding to the event loop now and then."""
+        answers: list[Rows] | None = None
         try:
-            fetches = _next_fetches(coroutine, None)
             while True:
-                if self._must_flush(fetches):
+                try:
+                    fetches = coroutine.send(answers)
+                except (
+                    asyncio.CancelledError
+                ) as error:  # the operation has failed: the writer is not cancelled
+                    raise RuntimeError("an operation was cancelled") from error
+                if isinstance(fetches, tuple) and self._write_buffer.must_flush_before(fetches):
                     await self._flush(cursor)
                 answers = _execute(cursor, fetches)
-                for fetch in fetches:
-                    self._row_cache.invalidate(fetch.statement)
+                self._row_cache.invalidate(fetch.statement for fetch in fetches)
                 if self._loop.time() > self._yield_at:
                     await self._yield_to_loop()
-                fetches = _next_fetches(coroutine, answers)
         except StopIteration as end:
             return end.value
         finally:
             coroutine.close()
-
-    def _must_flush(self, fetches: Any) -> bool:
-        return isinstance(fetches, tuple) and any(
-            self._write_buffer.must_flush_before(fetch.statement) for fetch in fetches
-        )
 
     async def _flush(self, cursor: sqlite3.Cursor) -> None:
         """Execute the buffered writes. If one is refused, its operation is unknown: `DirtyFailure`."""
         before = cursor.connection.total_changes
         try:
             for statement, rows in self._write_buffer.drain():
-                await self._record(cursor, statement.sql, rows)
+                for start in range(0, len(rows), ROWS_PER_CHECK):
+                    if self._loop.time() > self._yield_at:
+                        await self._yield_to_loop()
+                    cursor.executemany(statement.sql, rows[start : start + ROWS_PER_CHECK])
         except Exception as error:
             if _is_file_error(error):
                 raise
             raise DirtyFailure from error
         self._flushed += cursor.connection.total_changes - before
 
-    async def _record(self, cursor: sqlite3.Cursor, sql: str, rows: list[tuple[Any, ...]]) -> None:
-        for start in range(0, len(rows), ROWS_PER_CHECK):
-            if self._loop.time() > self._yield_at:
-                await self._yield_to_loop()
-            cursor.executemany(sql, rows[start : start + ROWS_PER_CHECK])
+    async def _yield_to_loop(self) -> None:
+        """Yield to the event loop; only this task uses the connection."""
+        await asyncio.sleep(0)
+        self._yield_at = self._loop.time() + YIELD_AFTER_S
 
     async def _run_in_savepoint(self, cursor: sqlite3.Cursor, job: QueuedOperation, now_ms: int) -> None:
         """Run one operation inside a savepoint and flush its writes; roll back to the savepoint if it raises."""
@@ -427,7 +432,7 @@ class SqliteStore:
     def _discard_pending(self) -> None:
         """Discard cache and buffer after a rollback."""
         self._row_cache.clear()
-        self._write_buffer.clear()
+        self._write_buffer.drain()
 
     def _fail_group(
         self,
@@ -457,14 +462,6 @@ class SqliteStore:
             job.begin_again()
             job.error = refusal
 
-    def _deliver(self, jobs: list[QueuedOperation]) -> None:
-        """Answer the callers, then notify."""
-        for job in jobs:
-            job.answer()
-            self._immutable.remember(job.cacheable)
-        if topics := _topics(jobs):
-            self._wakeups.notify(topics, self._announced)
-
     # reading
 
     def _read_in_thread(self, operation: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
@@ -476,10 +473,11 @@ class SqliteStore:
     def _read_one(
         self, connection: sqlite3.Connection, operation: Callable[[Tx], Coroutine[Any, Any, T]]
     ) -> T:
-        session = ReadOnlySession(self._statements, self._clock.now_ms())
+        session = ReadOnlySession(self._statements, self._clock.now_ms(), self._immutable)
+        tx = SqlTx(session, session.now_ms, session.wake)
         try:
             cursor = connection.execute("BEGIN")
-            return cast("T", _run_read(cursor, operation(SqlTx(session, self._immutable))))
+            return cast("T", _run_read(cursor, operation(tx)))
         except sqlite3.Error as error:
             raise Unavailable(
                 Reason.STORE_UNAVAILABLE, f"The database failed: {error}", outcome="none"
@@ -497,18 +495,6 @@ class SqliteStore:
 def _is_file_error(error: Exception) -> bool:
     """Whether an error concerns the file, and so the whole group, instead of a single operation."""
     return isinstance(error, sqlite3.DatabaseError) and not isinstance(error, _OPERATION_ERRORS)
-
-
-def _topics(jobs: list[QueuedOperation]) -> dict[str, None]:
-    return {topic: None for job in jobs for topic in job.topics}
-
-
-def _next_fetches(coroutine: Coroutine[Any, Any, Any], answers: list[Rows] | None) -> Any:
-    """Advance an operation. If it raises CancelledError it has failed: the writer itself is not cancelled."""
-    try:
-        return coroutine.send(answers)
-    except asyncio.CancelledError as error:
-        raise RuntimeError("an operation was cancelled") from error
 
 
 def _run_read(cursor: sqlite3.Cursor, coroutine: Coroutine[Any, Any, Any]) -> Any:

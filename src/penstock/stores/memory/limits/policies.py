@@ -16,18 +16,13 @@ from penstock.core.limits.rates import NANO_PER_MS
 from penstock.core.limits.windows import Counts
 from penstock.core.model import QueueId
 from penstock.core.scheduling.fairness import LaneState, rank
-from penstock.stores.memory.changes import Changes, Phase
-from penstock.stores.memory.tables import KeyRow, Tables
+from penstock.stores.memory.changes import Phase
+from penstock.stores.memory.tables import KeyRow, MemoryRepository
 from penstock.stores.memory.tasks import fairness_keys as key_rows
 from penstock.stores.memory.tasks import lanes
 
 
-class MemoryPolicies:
-    def __init__(self, tables: Tables, changes: Changes, now_ms: int) -> None:
-        self._tables = tables
-        self._changes = changes
-        self._now_ms = now_ms
-
+class MemoryPolicies(MemoryRepository):
     async def key_states(self, queue_id: QueueId, keys: Sequence[str]) -> Mapping[str, KeyState]:
         rows = self._tables.keys.of(queue_id)
         return {key: _state(rows[key]) for key in keys if key in rows}

@@ -7,15 +7,13 @@ from msgspec.structs import replace
 from penstock.core.limits.rates import NANO_PER_MS, Rate
 from penstock.core.model import QueueId
 from penstock.core.scheduling.retries import RetrySlot
-from penstock.stores.memory.changes import Changes
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tables import MemoryRepository
 
 
-class MemoryRetryBudgets:
-    def __init__(self, tables: Tables, changes: Changes, now_ms: int) -> None:
-        self._tables = tables
-        self._changes = changes
-        self._now_ns = now_ms * NANO_PER_MS
+class MemoryRetryBudgets(MemoryRepository):
+    @property
+    def _now_ns(self) -> int:
+        return self._now_ms * NANO_PER_MS
 
     async def take_place(self, queue_id: QueueId) -> RetrySlot | None:
         self._changes.allow()

@@ -13,18 +13,13 @@ from penstock.core.limits.admission import Admission, Declaration, ScopeRow
 from penstock.core.limits.policies import Policy, PolicyChange
 from penstock.core.model import Queue, QueueId, Task
 from penstock.core.scheduling.gates import ScopeState
-from penstock.stores.memory.changes import Changes, Phase
+from penstock.stores.memory.changes import Phase
 from penstock.stores.memory.limits.queue_view import seen
-from penstock.stores.memory.tables import IN_FORCE, Tables
+from penstock.stores.memory.tables import IN_FORCE, MemoryRepository
 from penstock.stores.memory.tasks import lease_counts
 
 
-class MemoryScopes:
-    def __init__(self, tables: Tables, changes: Changes, now_ms: int) -> None:
-        self._tables = tables
-        self._changes = changes
-        self._now_ms = now_ms
-
+class MemoryScopes(MemoryRepository):
     async def admission(self) -> Admission:
         return self._tables.admission[IN_FORCE]
 

@@ -6,13 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from penstock.core.model import QueryState
 from penstock.ports.tables.next_due import Due
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tables import MemoryRepository
 
 
-class MemoryNextDue:
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
-
+class MemoryNextDue(MemoryRepository):
     async def until(self, at_ms: int) -> Mapping[Due, int]:
         found: dict[Due, int] = {}
         for due, due_at_ms in self._deadlines():

@@ -8,19 +8,15 @@ from typing import TypeVar
 
 from penstock.core.model import Run, RunId
 from penstock.core.operations.run_counts import PurgedRows
-from penstock.stores.memory.changes import Changes, Index, Phase
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.changes import Index, Phase
+from penstock.stores.memory.tables import MemoryRepository
 
 K = TypeVar("K")
 V = TypeVar("V")
 G = TypeVar("G")
 
 
-class MemoryRetention:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
-        self._tables = tables
-        self._changes = changes
-
+class MemoryRetention(MemoryRepository):
     async def expired(self, namespace: str, before_ms: int, limit: int) -> Sequence[RunId]:
         closed = (
             (run.closed_at_ms, run.run_id)

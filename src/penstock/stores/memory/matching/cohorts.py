@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.core.model import Cohort
-from penstock.stores.memory.changes import Changes
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tables import MemoryRepository
 
 
-class MemoryCohorts:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
-        self._tables = tables
-        self._changes = changes
-
+class MemoryCohorts(MemoryRepository):
     async def get(self, namespace: str, task_queue: str, build_id: str) -> Cohort | None:
         return self._tables.cohorts.get((namespace, task_queue, build_id))
 

@@ -23,20 +23,15 @@ from penstock.core.scheduling.fairness import (
 )
 from penstock.core.timestamps import MINUTE_MS
 from penstock.core.why.position import LevelCounts
-from penstock.stores.memory.changes import Changes, Phase
+from penstock.stores.memory.changes import Phase
 from penstock.stores.memory.limits.queue_view import seen
 from penstock.stores.memory.matching import backlog, task_position
-from penstock.stores.memory.tables import LaneId, Meter, Tables
+from penstock.stores.memory.tables import LaneId, MemoryRepository, Meter
 from penstock.stores.memory.tasks import lanes, lease_counts
 from penstock.stores.memory.tasks.worker_filters import fits
 
 
-class MemoryQueues:
-    def __init__(self, tables: Tables, changes: Changes, now_ms: int) -> None:
-        self._tables = tables
-        self._changes = changes
-        self._now_ms = now_ms
-
+class MemoryQueues(MemoryRepository):
     async def ensure(self, namespace: str, name: str, kind: TaskKind) -> Queue:
         self._changes.allow()
         known = self._tables.queue_names.get((namespace, name, kind))
@@ -207,17 +202,25 @@ class MemoryQueues:
     async def dispatched(self, queue_id: QueueId, minute: int) -> int:
         return self._tables.meters.get((queue_id, minute), Meter()).dispatched
 
-    def settle(self, queue_id: QueueId, lane: Lane, taken: int) -> None:
-        minute = self._now_ms // MINUTE_MS
-        write = partial(lanes.settle, self._tables, self._changes, queue_id, lane, taken, minute)
-        self._changes.record(write, Phase.SETTLE_LANES)
+    def settle(
+        self,
+        queue_id: QueueId,
+        settled: Sequence[tuple[Lane, int]],
+        clocks: Sequence[VirtualClock] = (),
+        dispatched: int = 0,
+    ) -> None:
+        minute, changes = self._now_ms // MINUTE_MS, self._changes
+        for lane, taken in settled:
+            write = partial(lanes.settle, self._tables, changes, queue_id, lane, taken, minute)
+            changes.record(write, Phase.SETTLE_LANES)
+        for clock in clocks:
+            changes.record(partial(changes.add, self._tables.clocks, queue_id, clock.level, clock))
+        if dispatched:
+            self.count_dispatches(queue_id, minute, dispatched)
 
     def refund(self, queue_id: QueueId, level: int, key: str, stride: int, minute: int) -> None:
         lane_id = (queue_id, level, key)
         self._changes.record(partial(lanes.refund, self._tables, self._changes, lane_id, stride, minute))
-
-    def save_clock(self, queue_id: QueueId, clock: VirtualClock) -> None:
-        self._changes.record(lambda: self._changes.add(self._tables.clocks, queue_id, clock.level, clock))
 
     def count_dispatches(self, queue_id: QueueId, minute: int, count: int) -> None:
         def write() -> None:

@@ -7,16 +7,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from penstock.core.model import WorkerRecord, WorkerStatus
-from penstock.stores.memory.changes import Changes
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tables import MemoryRepository
 
 
-class MemoryWorkers:
-    def __init__(self, tables: Tables, changes: Changes, now_ms: int) -> None:
-        self._tables = tables
-        self._changes = changes
-        self._now_ms = now_ms
-
+class MemoryWorkers(MemoryRepository):
     async def get(self, namespace: str, worker_id: str) -> WorkerRecord | None:
         return self._tables.workers.get((namespace, worker_id))
 

@@ -8,15 +8,10 @@ from msgspec.structs import replace
 
 from penstock.core.messaging.messages import REMEMBERED, Message, MessageStream
 from penstock.core.model import RunId
-from penstock.stores.memory.changes import Changes
-from penstock.stores.memory.tables import StreamName, Tables
+from penstock.stores.memory.tables import MemoryRepository, StreamName
 
 
-class MemoryMessages:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
-        self._tables = tables
-        self._changes = changes
-
+class MemoryMessages(MemoryRepository):
     async def streams_of(self, run_id: RunId) -> Sequence[MessageStream]:
         found = [each for each in self._tables.message_streams.values() if each.run_id == run_id]
         return sorted(found, key=lambda stream: stream.name)

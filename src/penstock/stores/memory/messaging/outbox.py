@@ -6,15 +6,10 @@ import heapq
 from collections.abc import Sequence
 
 from penstock.core.model import OutboxMessage
-from penstock.stores.memory.changes import Changes
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tables import MemoryRepository
 
 
-class MemoryOutbox:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
-        self._tables = tables
-        self._changes = changes
-
+class MemoryOutbox(MemoryRepository):
     async def get(self, message_id: str) -> OutboxMessage | None:
         return self._tables.outbox.get(message_id)
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.core.model import RetainedRequest, RunId
-from penstock.stores.memory.changes import Changes
-from penstock.stores.memory.tables import RequestName, Tables
+from penstock.stores.memory.tables import MemoryRepository, RequestName
 
 
-class MemoryRequests:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
-        self._tables = tables
-        self._changes = changes
-
+class MemoryRequests(MemoryRepository):
     async def get(
         self, namespace: str, workflow_id: str, kind: str, request_id: str
     ) -> RetainedRequest | None:

@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from penstock.core.messaging.streams import StreamItem, WorkflowStream
 from penstock.core.model import RunId
-from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.immutable_columns import immutable_columns
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tables import MemoryRepository
 
 _immutable_columns = immutable_columns(
     WorkflowStream,
@@ -26,11 +25,7 @@ _immutable_columns = immutable_columns(
 )
 
 
-class MemoryStreams:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
-        self._tables = tables
-        self._changes = changes
-
+class MemoryStreams(MemoryRepository):
     async def get(self, run_id: RunId, name: str) -> WorkflowStream | None:
         return self._tables.streams.of(run_id).get(name)
 

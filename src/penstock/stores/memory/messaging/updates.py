@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.core.model import RunId, Update, UpdateStatus
-from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.immutable_columns import immutable_columns
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tables import MemoryRepository
 
 _immutable_columns = immutable_columns(Update, changing=("run_id", "status", "outcome", "closed_at_ms"))
 
 
-class MemoryUpdates:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
-        self._tables = tables
-        self._changes = changes
-
+class MemoryUpdates(MemoryRepository):
     async def get(self, update_id: str) -> Update | None:
         return self._tables.updates.get(update_id)
 

@@ -8,16 +8,11 @@ from typing import Any
 
 import msgspec
 
-from penstock.stores.memory.changes import Changes, Phase
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.changes import Phase
+from penstock.stores.memory.tables import MemoryRepository
 
 
-class MemoryJournal:
-    def __init__(self, tables: Tables, changes: Changes, now_ms: int) -> None:
-        self._tables = tables
-        self._changes = changes
-        self._now_ms = now_ms
-
+class MemoryJournal(MemoryRepository):
     async def page(self, after: int, limit: int) -> Sequence[tuple[int, str]]:
         rows = self._tables.journal
         return [(seq, rows[seq][1]) for seq in heapq.nsmallest(limit, (seq for seq in rows if seq > after))]

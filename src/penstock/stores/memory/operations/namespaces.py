@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.core.model import Namespace
-from penstock.stores.memory.changes import Changes
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tables import MemoryRepository
 
 
-class MemoryNamespaces:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
-        self._tables = tables
-        self._changes = changes
-
+class MemoryNamespaces(MemoryRepository):
     async def get(self, name: str) -> Namespace | None:
         return self._tables.namespaces.get(name)
 

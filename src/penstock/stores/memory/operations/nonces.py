@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.stores.memory.changes import Changes
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tables import MemoryRepository
 
 
-class MemoryNonces:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
-        self._tables = tables
-        self._changes = changes
-
+class MemoryNonces(MemoryRepository):
     async def register(self, key: str, nonce: str, expires_at_ms: int) -> bool:
         self._changes.allow()
         if (key, nonce) in self._tables.nonces:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from penstock.core.model import Activity, ActivityId, RunId
 from penstock.stores import mutable_columns
-from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.immutable_columns import immutable_columns
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tables import MemoryRepository
 
 _immutable_columns = immutable_columns(
     Activity,
@@ -17,11 +16,7 @@ _immutable_columns = immutable_columns(
 )
 
 
-class MemoryActivities:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
-        self._tables = tables
-        self._changes = changes
-
+class MemoryActivities(MemoryRepository):
     async def get(self, activity_id: ActivityId) -> Activity | None:
         return self._tables.activities.get(activity_id)
 

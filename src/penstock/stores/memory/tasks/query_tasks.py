@@ -7,15 +7,10 @@ from collections.abc import Sequence
 from penstock.core.model import QueryKind, QueryState, QueryTask
 from penstock.core.scheduling.dispatch import WorkerFilter
 from penstock.ports.tables.tasks import QueryQueue
-from penstock.stores.memory.changes import Changes
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tables import MemoryRepository
 
 
-class MemoryQueries:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
-        self._tables = tables
-        self._changes = changes
-
+class MemoryQueries(MemoryRepository):
     async def get(self, query_id: str) -> QueryTask | None:
         return self._tables.queries.get(query_id)
 

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 
 from penstock.core.model import ActivityId, Run, RunHost, RunId, Task, TaskState
 from penstock.core.operations.run_counts import ClosedRuns, FailingType, OpenRuns
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tables import MemoryRepository
 
 
-class MemoryNamespaceStats:
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
-
+class MemoryNamespaceStats(MemoryRepository):
     async def live_tasks(self, run_id: RunId, limit: int) -> Sequence[Task]:
         return [self._tables.tasks[each] for each in sorted(self._tables.tasks_live.of(run_id))[:limit]]
 

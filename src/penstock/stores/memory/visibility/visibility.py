@@ -9,15 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from penstock.core.model import Run, RunHost, RunId
 from penstock.core.visibility.filters import RunView, matches
 from penstock.ports.tables.visibility import PageStart, RunPage, RunSearch, RunTally
-from penstock.stores.memory.changes import Changes
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tables import MemoryRepository
 
 
-class MemoryVisibility:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
-        self._tables = tables
-        self._changes = changes
-
+class MemoryVisibility(MemoryRepository):
     async def page(self, search: RunSearch, after: PageStart | None, limit: int, most: int) -> RunPage:
         runs = heapq.nlargest(limit + 1, self._matching(search, after), key=_age)
         last = PageStart(*_age(runs[limit - 1])) if len(runs) > limit else None

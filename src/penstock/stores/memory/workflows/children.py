@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.core.model import ChildRun, ChildState, RunId
-from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.immutable_columns import immutable_columns
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tables import MemoryRepository
 
 _immutable_columns = immutable_columns(ChildRun, changing=("state",))
 
 
-class MemoryChildren:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
-        self._tables = tables
-        self._changes = changes
-
+class MemoryChildren(MemoryRepository):
     async def get(self, parent_run_id: RunId, step: int) -> ChildRun | None:
         return self._tables.children.of(parent_run_id).get(step)
 

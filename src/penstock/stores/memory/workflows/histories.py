@@ -7,15 +7,10 @@ from collections.abc import Iterable, Sequence
 from penstock.core.history.events import CLOSING
 from penstock.core.model import NewEvent, RecordedEvent, RunId
 from penstock.ports.tables.runs import PAGE_BYTES
-from penstock.stores.memory.changes import Changes
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tables import MemoryRepository
 
 
-class MemoryHistories:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
-        self._tables = tables
-        self._changes = changes
-
+class MemoryHistories(MemoryRepository):
     async def page(self, run_id: RunId, after: int, limit: int) -> Sequence[RecordedEvent]:
         last = min(self._tables.last_event.get(run_id, 0), after + limit)
         return _that_fit(self._tables.events[run_id, sequence] for sequence in range(after + 1, last + 1))

@@ -11,9 +11,8 @@ from penstock.core.model import Instance, Run, RunId
 from penstock.ports.tables.runs import RunFilter
 from penstock.ports.tables.visibility import PageStart
 from penstock.stores import mutable_columns
-from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.immutable_columns import immutable_columns
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tables import MemoryRepository
 
 _immutable_columns = immutable_columns(
     Run,
@@ -21,11 +20,7 @@ _immutable_columns = immutable_columns(
 )
 
 
-class MemoryRuns:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
-        self._tables = tables
-        self._changes = changes
-
+class MemoryRuns(MemoryRepository):
     async def reserve(self, instance: Instance) -> Instance:
         self._changes.allow()
         name = (instance.namespace, instance.workflow_id)

@@ -6,18 +6,13 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from penstock.core.model import RunId, Timer, TimerState
-from penstock.stores.memory.changes import Changes
 from penstock.stores.memory.immutable_columns import immutable_columns
-from penstock.stores.memory.tables import Tables
+from penstock.stores.memory.tables import MemoryRepository
 
 _immutable_columns = immutable_columns(Timer, changing=("state",))
 
 
-class MemoryTimers:
-    def __init__(self, tables: Tables, changes: Changes) -> None:
-        self._tables = tables
-        self._changes = changes
-
+class MemoryTimers(MemoryRepository):
     async def get(self, timer_id: str) -> Timer | None:
         return self._tables.timers.get(timer_id)
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 import msgspec
 
 from penstock.core.limits import windows
-from penstock.core.limits.policies import NO_POLICY, KeySettings, KeyState, Policy, PolicyChange
+from penstock.core.limits.policies import KeySettings, KeyState, Policy, PolicyChange
 from penstock.core.limits.rate_reports import WorkerRate
 from penstock.core.limits.rates import NANO_PER_MS
 from penstock.core.limits.windows import Counts
 from penstock.core.model import QueueId
 from penstock.core.scheduling.fairness import LaneState
-from penstock.stores.sql.session import Session
+from penstock.stores.sql.session import Repository
 
 
-class SqlPolicies:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlPolicies(Repository):
     async def key_states(self, queue_id: QueueId, keys: Sequence[str]) -> Mapping[str, KeyState]:
         rows = await self._session.fetch("key_states", queue_id, _listed(keys))
         return {row[1]: KeyState(*row[1:]) for row in rows}
@@ -123,12 +119,6 @@ class SqlPolicies:
 
     def drop_key(self, queue_id: QueueId, key: str) -> None:
         self._session.record("drop_key", queue_id, key, self._session.now_ms * NANO_PER_MS)
-
-
-@lru_cache(maxsize=4_096)
-def policy_of(text: str | None) -> Policy:
-    """Decodes a policy; cached, because few are in use."""
-    return NO_POLICY if text is None else msgspec.json.decode(text, type=Policy)
 
 
 def _listed(keys: Sequence[str]) -> str:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from penstock.core.limits.rates import NANO_PER_MS, Rate
 from penstock.core.model import QueueId
 from penstock.core.scheduling.retries import RetrySlot
-from penstock.stores.sql.session import Session
+from penstock.stores.sql.session import Repository
 
 
-class SqlRetryBudgets:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlRetryBudgets(Repository):
     async def take_place(self, queue_id: QueueId) -> RetrySlot | None:
         rows = await self._session.fetch("take_retry_place", queue_id, self._now_ns)
         return RetrySlot(*rows[0][1:]) if rows else None

@@ -3,53 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import msgspec
 
 from penstock.core.limits import windows
-from penstock.core.limits.admission import NO_ADMISSION, Admission, Declaration, QueueLimits, ScopeRow
+from penstock.core.limits.admission import Admission, Declaration
 from penstock.core.limits.policies import Policy, PolicyChange
-from penstock.core.limits.rate_reports import RateConflict, WorkerRate
-from penstock.core.model import Queue, QueueId, Task, TaskKind
+from penstock.core.model import Queue, QueueId, Task
 from penstock.core.scheduling.gates import ScopeState
-from penstock.stores.sql.immutable_cache import ImmutableCache
-from penstock.stores.sql.limits.policies import policy_of
-from penstock.stores.sql.session import Row, Session
+from penstock.stores.sql.matching.queue_limits import read_admission
+from penstock.stores.sql.matching.queues import SqlQueues
+from penstock.stores.sql.session import Repository, Row
 from penstock.stores.sql.tasks.tasks import task_of
 
 
-class SqlScopes:
-    def __init__(self, session: Session, immutable: ImmutableCache) -> None:
-        self._session = session
-        self._immutable = immutable
-
+class SqlScopes(Repository):
     async def admission(self) -> Admission:
-        return (await self._read())[1]
+        return (await read_admission(self._session))[1]
 
     async def lock_admission(self) -> Admission:
         await self._session.fetch("lock_admission")
         return await self.admission()
-
-    async def _read(self) -> tuple[str, Admission]:
-        rows = await self._session.fetch("get_admission")
-        stamp, version, declared, by, at_ms = rows[0][1:6]
-        scopes = tuple(ScopeRow(row[6], row[7], policy_of(row[8])) for row in rows if row[6] is not None)
-        return stamp, Admission(version, declaration_of(declared), scopes, by, at_ms)
-
-    async def admission_of(self, stamp: str) -> Admission:
-        """The limits of a queue with this stamp; or the current ones: a change that concerns it renews its stamp."""
-        cacheable = self._session.cacheable.admissions
-        known = self._immutable.admissions.get(stamp) or cacheable.get(stamp)
-        if known is not None:
-            return known
-        latest, admission = await self._read()
-        cacheable[stamp] = cacheable[latest] = admission
-        return admission
-
-    async def stamp_now(self) -> str:
-        """The stamp of the limits in force, which are locked until the commit."""
-        return str((await self._session.fetch("hold_admission"))[0][1])
 
     async def lock_queues(self, namespace: str | None) -> Sequence[Queue]:
         """Lock queues by the same statement as changes of a single queue, so that both never share a group."""
@@ -58,17 +32,17 @@ class SqlScopes:
         else:
             found = await self._session.fetch("queue_ids_of", namespace)
         answers = await self._session.fetch_each("lock_queue", ((row[1],) for row in found))
-        return [await self.queue_from(row) for rows in answers for row in rows]
-
-    async def queue_from(self, row: Row) -> Queue:
-        """A queue from its row, with the limits in force for it."""
-        return queue_of(row, await self.admission_of(row[13]), self._session.now_ms)
+        return await SqlQueues(self._session).decoded([row for rows in answers for row in rows])
 
     async def names(self, after: str, limit: int) -> Sequence[str]:
         return [row[1] for row in await self._session.fetch("scope_names", after, limit)]
 
     async def ids(self, names: Sequence[str]) -> Sequence[int]:
-        ids = {name: self._immutable.scopes[name] for name in names if name in self._immutable.scopes}
+        ids = {
+            name: self._session.immutable.scopes[name]
+            for name in names
+            if name in self._session.immutable.scopes
+        }
         ids |= await self._existing([name for name in dict.fromkeys(names) if name not in ids])
         if missing := [name for name in dict.fromkeys(names) if name not in ids]:
             await self._session.fetch_each("create_scope", ((name,) for name in missing))
@@ -179,11 +153,6 @@ class SqlScopes:
             self._session.record("stamp_queue", queue_id, stamp)
 
 
-@lru_cache(maxsize=64)
-def declaration_of(text: str | None) -> Declaration:
-    return NO_ADMISSION.declaration if text is None else msgspec.json.decode(text, type=Declaration)
-
-
 def _state(row: Row) -> ScopeState:
     _, scope_id, name, granted, dispatched, costs, cool_until_ms, cool_given, ended = row
     return ScopeState(
@@ -195,33 +164,4 @@ def _state(row: Row) -> ScopeState:
         windows.read(costs),
         cool_until_ms,
         cool_given,
-    )
-
-
-def _conflict_of(text: str | None) -> RateConflict | None:
-    return None if text is None else msgspec.json.decode(text, type=RateConflict)
-
-
-def queue_of(row: Row, admission: Admission, now_ms: int) -> Queue:
-    _, queue_id, namespace, name, kind, paused, policy, micro, worker_id, at_ms, paid, turn = row[:12]
-    dispatched, _, until_ms, burst_ms, conflict, fair = row[12:18]
-    conveyed = None
-    if micro is not None:
-        conveyed = WorkerRate(micro, worker_id, at_ms, until_ms, burst_ms, _conflict_of(conflict))
-    settings = policy_of(policy)
-    limits: QueueLimits = admission.of(namespace, name, kind, settings, now_ms)
-    return Queue(
-        queue_id,
-        namespace,
-        name,
-        TaskKind(kind),
-        paused,
-        settings,
-        conveyed,
-        paid,
-        turn,
-        fair,
-        windows.read(dispatched),
-        limits,
-        now_ms,
     )

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.ports.tables.next_due import Due
-from penstock.stores.sql.session import Session
+from penstock.stores.sql.session import Repository
 
 
-class SqlNextDue:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlNextDue(Repository):
     async def until(self, at_ms: int) -> Mapping[Due, int]:
         rows = await self._session.fetch("next_due", at_ms)
         found: dict[Due, int] = {}

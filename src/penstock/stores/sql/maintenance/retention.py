@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.core.model import Run, RunId
 from penstock.core.operations.run_counts import PurgedRows
-from penstock.stores.sql.session import Session
+from penstock.stores.sql.session import Repository
 
 _COUNTED = ("clear_run_events", "clear_run_tasks", "clear_run_activities", "clear_run_timers")
 _OTHERS = (
@@ -20,10 +20,7 @@ _OTHERS = (
 _BY_WORKFLOW_ID = ("clear_run_requests", "clear_run_messages", "clear_run_message_streams")
 
 
-class SqlRetention:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlRetention(Repository):
     async def expired(self, namespace: str, before_ms: int, limit: int) -> Sequence[RunId]:
         rows = await self._session.fetch("expired_runs", namespace, before_ms, limit)
         return [RunId(row[1]) for row in rows]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import builtins
 from collections.abc import Sequence
 
+from penstock.core.limits import windows
+from penstock.core.limits.admission import QueueLimits
+from penstock.core.limits.rate_reports import WorkerRate
 from penstock.core.model import Queue, QueueId, QueueStats, Task, TaskKind
 from penstock.core.scheduling.backlog import Backlog, LaneBacklog, LevelBacklog
 from penstock.core.scheduling.dispatch import BlockedLanes, WorkerFilter
@@ -19,80 +22,90 @@ from penstock.core.scheduling.fairness import (
 )
 from penstock.core.timestamps import MINUTE_MS
 from penstock.core.why.position import LevelCounts
-from penstock.stores.sql.cached_attribute import cached_attribute
-from penstock.stores.sql.immutable_cache import ImmutableCache
-from penstock.stores.sql.limits.scopes import SqlScopes
-from penstock.stores.sql.session import Row, Rows, Session
-from penstock.stores.sql.tasks.tasks import TASKS, route, routes, routes_of, sticky_workers_of, task_of
+from penstock.stores.sql.matching.queue_limits import admission_of, policy_of, rate_conflict_of
+from penstock.stores.sql.session import Repository, Row, Rows
+from penstock.stores.sql.tasks.tasks import TASKS, filter_values, matching, route, task_of
 
 ROUTES_TRIED_MAX = 2
 """Most routes that are tried in every lane; with more, the relevant ones are determined per lane."""
 
 
-class SqlQueues:
-    def __init__(self, session: Session, immutable: ImmutableCache) -> None:
-        self._session = session
-        self._immutable = immutable
-
-    @cached_attribute
-    def _scopes(self) -> SqlScopes:
-        return SqlScopes(self._session, self._immutable)
-
+class SqlQueues(Repository):
     async def ensure(self, namespace: str, name: str, kind: TaskKind) -> Queue:
-        who = (namespace, name, kind)
-        known = self._immutable.queues.get(who) or self._session.cacheable.queues.get(who)
+        who, session = (namespace, name, kind), self._session
+        known = session.immutable.queues.get(who) or session.cacheable.queues.get(who)
         if known is not None:
             return known
-        rows = await self._session.fetch("get_queue", namespace, name, kind)
+        rows = await session.fetch("get_queue", *who)
         if not rows:
-            await self._session.fetch("create_queue", namespace, name, kind, await self._scopes.stamp_now())
-            rows = await self._session.fetch("get_queue", namespace, name, kind)
-        queue = await self._scopes.queue_from(rows[0])
-        self._session.cacheable.queues[who] = queue
+            [held] = await session.fetch("hold_admission")
+            await session.fetch("create_queue", *who, str(held[1]))
+            rows = await session.fetch("get_queue", *who)
+        [queue] = await self.decoded(rows)
+        session.cacheable.queues[who] = queue
         return queue
 
     async def find(self, namespace: str, name: str) -> Sequence[Queue]:
-        rows = await self._session.fetch("find_queues", namespace, name)
-        return [await self._scopes.queue_from(row) for row in rows]
+        return await self.decoded(await self._session.fetch("find_queues", namespace, name))
 
     async def list(self, namespace: str) -> Sequence[Queue]:
-        rows = await self._session.fetch("list_queues", namespace)
-        return [await self._scopes.queue_from(row) for row in rows]
+        return await self.decoded(await self._session.fetch("list_queues", namespace))
 
     async def lock(self, queue_id: QueueId) -> Queue | None:
         rows = await self._session.fetch("lock_queue", queue_id)
-        return await self._scopes.queue_from(rows[0]) if rows else None
+        return (await self.decoded(rows))[0] if rows else None
+
+    async def decoded(self, rows: Rows) -> Sequence[Queue]:
+        """Queues from their rows, each with the limits in force for it."""
+        known, found, now_ms = self._session.immutable.admissions, [], self._session.now_ms
+        for row in rows:
+            _, queue_id, namespace, name, kind, paused, text, micro, worker_id, at_ms, paid, turn = row[:12]
+            dispatched, stamp, until_ms, burst_ms, conflict, fair = row[12:18]
+            rate = None
+            if micro is not None:
+                rate = WorkerRate(micro, worker_id, at_ms, until_ms, burst_ms, rate_conflict_of(conflict))
+            admission = known.get(stamp) or await admission_of(self._session, stamp)
+            policy = policy_of(text)
+            limits: QueueLimits = admission.of(namespace, name, kind, policy, now_ms)
+            window = windows.read(dispatched)
+            found.append(
+                Queue(
+                    queue_id,
+                    namespace,
+                    name,
+                    TaskKind(kind),
+                    paused,
+                    policy,
+                    rate,
+                    paid,
+                    turn,
+                    fair,
+                    window,
+                    limits,
+                    now_ms,
+                )
+            )
+        return found
 
     async def lanes(
         self, queue_id: QueueId, worker_filter: WorkerFilter, room: int, levels: tuple[int, int] = ALL_LEVELS
     ) -> Sequence[Lane]:
-        now = (sticky_workers_of(worker_filter), self._session.now_ms)
-        if worker_filter.types:
-            parameters = (queue_id, routes_of(worker_filter), *now, *levels, room)
-            rows = await self._session.fetch("least_lanes_of_routes", *parameters)
-        else:
-            rows = await self._session.fetch(
-                "least_lanes", queue_id, worker_filter.build_id, *now, *levels, room
-            )
-        return [Lane(*row[1:]) for row in rows]
+        return await self._lanes("least_lanes", queue_id, worker_filter, self._session.now_ms, *levels, room)
 
     async def lanes_to_tag(
         self, queue_id: QueueId, worker_filter: WorkerFilter, lane_state: LaneState
     ) -> Sequence[Lane]:
         name = "new_lanes" if lane_state is LaneState.NEW else "dirty_lanes"
-        most = (sticky_workers_of(worker_filter), self._session.now_ms, TAGGED_AT_ONCE_MAX)
-        if worker_filter.types:
-            rows = await self._session.fetch(f"{name}_of_routes", queue_id, routes_of(worker_filter), *most)
-        else:
-            rows = await self._session.fetch(name, queue_id, worker_filter.build_id, *most)
-        return [Lane(*row[1:]) for row in rows]
+        return await self._lanes(name, queue_id, worker_filter, self._session.now_ms, TAGGED_AT_ONCE_MAX)
 
     async def lanes_due(self, queue_id: QueueId, worker_filter: WorkerFilter, now_ms: int) -> Sequence[Lane]:
-        most = (sticky_workers_of(worker_filter), now_ms, TAGGED_AT_ONCE_MAX)
-        if worker_filter.types:
-            rows = await self._session.fetch("lanes_due_of_routes", queue_id, routes_of(worker_filter), *most)
-        else:
-            rows = await self._session.fetch("lanes_due", queue_id, worker_filter.build_id, *most)
+        return await self._lanes("lanes_due", queue_id, worker_filter, now_ms, TAGGED_AT_ONCE_MAX)
+
+    async def _lanes(
+        self, name: str, queue_id: QueueId, worker_filter: WorkerFilter, *values: int
+    ) -> Sequence[Lane]:
+        """Lanes, by the tasks in them that match a filter."""
+        rows = await self._session.fetch(*matching(name, queue_id, worker_filter), *values)
         return [Lane(*row[1:]) for row in rows]
 
     async def wake_due_lanes(self, queue_id: QueueId, now_ms: int) -> None:
@@ -106,13 +119,15 @@ class SqlQueues:
         now_ms: int,
         levels: tuple[int, int] = ALL_LEVELS,
     ) -> Sequence[tuple[Arrival, Lane]]:
-        most = (sticky_workers_of(worker_filter), now_ms, *levels, room)
-        if worker_filter.types:
-            parameters = [(queue_id, path, *most) for path in routes(worker_filter)]
+        _, _, build_id, sticky = matching("arrivals", queue_id, worker_filter)
+        paths = filter_values(worker_filter).routes
+        if paths:
+            parameters = [(queue_id, path, sticky, now_ms, *levels, room) for path in paths]
             answers = await self._session.fetch_each("arrivals_of_route", parameters)
             rows = sorted((row for answer in answers for row in answer), key=lambda row: (row[2], row[1]))
         else:
-            rows = [*await self._session.fetch("arrivals", queue_id, worker_filter.build_id, *most)]
+            values = (queue_id, build_id, sticky, now_ms, *levels, room)
+            rows = [*await self._session.fetch("arrivals", *values)]
         return [(Arrival(row[2], row[1], row[3]), Lane(*row[2:])) for row in rows[:room]]
 
     async def blocked(self, queue_id: QueueId) -> BlockedLanes:
@@ -138,40 +153,25 @@ class SqlQueues:
     async def take(
         self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], worker_filter: WorkerFilter
     ) -> Sequence[Sequence[Task]]:
-        now = (sticky_workers_of(worker_filter), self._session.now_ms)
-        if not worker_filter.types:
-            lanes = [
-                (queue_id, level, key, count, worker_filter.build_id, *now) for level, key, count in wanted
-            ]
-            answers = await self._session.fetch_each("take_tasks", lanes)
-            return [[self._taken(row) for row in rows] for rows in answers]
-        paths = await self._paths(queue_id, wanted, worker_filter)
+        session, values = self._session, filter_values(worker_filter)
+        now = (values.sticky_workers, session.now_ms)
+        name = "take_tasks_of_route" if values.routes else "take_tasks"
+        paths: Sequence[Sequence[str | None]] = [values.routes or [worker_filter.build_id]] * len(wanted)
+        if len(values.routes) > ROUTES_TRIED_MAX:
+            lanes = [(queue_id, *lane, values.wanted, *now) for lane in wanted]
+            paths = [[row[1] for row in rows] for rows in await session.fetch_each("first_routes", lanes)]
         parameters = [
-            (queue_id, level, key, count, path, *now)
-            for (level, key, count), mine in zip(wanted, paths, strict=True)
-            for path in mine
+            (queue_id, *lane, path, *now) for lane, mine in zip(wanted, paths, strict=True) for path in mine
         ]
-        found = iter(await self._session.fetch_each("take_tasks_of_route", parameters))
-        taken = []
+        found = iter(await session.fetch_each(name, parameters))
+        cached, taken = session.row_cache.tables.get(TASKS), []
         for (_, _, count), mine in zip(wanted, paths, strict=True):
-            tasks = [self._taken(row) for _ in mine for row in next(found)]
+            tasks = [task_of(row) for _ in mine for row in next(found)]
             taken.append(sorted(tasks, key=lambda task: task.seq)[:count])
+            if cached is not None:
+                for task in tasks:
+                    cached.add(task)
         return taken
-
-    def _taken(self, row: Row) -> Task:
-        return self._session.cache(TASKS, task_of(row))
-
-    async def _paths(
-        self, queue_id: QueueId, wanted: Sequence[tuple[int, str, int]], worker_filter: WorkerFilter
-    ) -> Sequence[Sequence[str]]:
-        """The routes to take from, per lane: of many, only those that can hold one of the next tasks."""
-        paths = routes(worker_filter)
-        if len(paths) <= ROUTES_TRIED_MAX:
-            return [paths] * len(wanted)
-        most = (routes_of(worker_filter), sticky_workers_of(worker_filter), self._session.now_ms)
-        lanes = [(queue_id, level, key, count, *most) for level, key, count in wanted]
-        answers = await self._session.fetch_each("first_routes", lanes)
-        return [[str(row[1]) for row in rows] for rows in answers]
 
     async def stats(self, queue_id: QueueId, now_ms: int) -> QueueStats:
         ready = (await self._session.fetch("count_ready", queue_id))[0]
@@ -257,28 +257,37 @@ class SqlQueues:
         rows = await self._session.fetch("get_meter", queue_id, minute)
         return int(rows[0][2]) if rows else 0
 
-    def settle(self, queue_id: QueueId, lane: Lane, taken: int) -> None:
-        self._session.record(
-            "settle_lane",
-            queue_id,
-            lane.level,
-            lane.key,
-            lane.tag,
-            lane.rank,
-            lane.weight_milli,
-            lane.override_milli,
-            int(lane.state),
-            lane.open_at_ms,
-            lane.held_at,
-            taken,
-            self._session.now_ms // MINUTE_MS,
-        )
+    def settle(
+        self,
+        queue_id: QueueId,
+        lanes: Sequence[tuple[Lane, int]],
+        clocks: Sequence[VirtualClock] = (),
+        dispatched: int = 0,
+    ) -> None:
+        session, minute = self._session, self._session.now_ms // MINUTE_MS
+        for lane, taken in lanes:
+            session.record(
+                "settle_lane",
+                queue_id,
+                lane.level,
+                lane.key,
+                lane.tag,
+                lane.rank,
+                lane.weight_milli,
+                lane.override_milli,
+                int(lane.state),
+                lane.open_at_ms,
+                lane.held_at,
+                taken,
+                minute,
+            )
+        for clock in clocks:
+            session.record("save_clock", queue_id, clock.level, clock.virtual, clock.placed)
+        if dispatched:
+            session.record("count_dispatched", queue_id, minute, dispatched)
 
     def refund(self, queue_id: QueueId, level: int, key: str, stride: int, minute: int) -> None:
         self._session.record("refund_lane", queue_id, level, key, stride, minute)
-
-    def save_clock(self, queue_id: QueueId, clock: VirtualClock) -> None:
-        self._session.record("save_clock", queue_id, clock.level, clock.virtual, clock.placed)
 
     async def idle_lanes(self, limit: int) -> Sequence[tuple[QueueId, int, str]]:
         rows = await self._session.fetch("idle_lanes", limit)

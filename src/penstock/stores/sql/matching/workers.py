@@ -1,4 +1,4 @@
-"""Worker registrations in SQL."""
+"""Worker registrations in SQL, and the cohorts of their builds."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
-from penstock.core.model import WorkerRecord, WorkerStatus
-from penstock.stores.sql.session import Row, Session
+from penstock.core.model import Cohort, WorkerRecord, WorkerStatus
+from penstock.stores.sql.session import Repository, Row
 
 
-class SqlWorkers:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlWorkers(Repository):
     async def get(self, namespace: str, worker_id: str) -> WorkerRecord | None:
         rows = await self._session.fetch("get_worker", namespace, worker_id)
         return _worker(rows[0]) if rows else None
@@ -77,6 +75,22 @@ class SqlWorkers:
 
     def delete(self, namespace: str, worker_id: str) -> None:
         self._session.record("delete_worker", namespace, worker_id)
+
+
+class SqlCohorts(Repository):
+    async def get(self, namespace: str, task_queue: str, build_id: str) -> Cohort | None:
+        rows = await self._session.fetch("get_cohort", namespace, task_queue, build_id)
+        return Cohort(*rows[0][1:]) if rows else None
+
+    async def promoted(self, namespace: str, task_queue: str) -> Cohort | None:
+        rows = await self._session.fetch("promoted_cohort", namespace, task_queue)
+        return Cohort(*rows[0][1:]) if rows else None
+
+    async def list(self, namespace: str, task_queue: str) -> Sequence[Cohort]:
+        return [Cohort(*row[1:]) for row in await self._session.fetch("list_cohorts", namespace, task_queue)]
+
+    def save(self, cohort: Cohort) -> None:
+        self._session.record("save_cohort", *astuple(cohort))
 
 
 def _text(value: Any) -> str:

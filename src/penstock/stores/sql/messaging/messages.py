@@ -8,13 +8,10 @@ from msgspec.structs import astuple
 
 from penstock.core.messaging.messages import REMEMBERED, Message, MessageStream
 from penstock.core.model import RunId
-from penstock.stores.sql.session import Session
+from penstock.stores.sql.session import Repository
 
 
-class SqlMessages:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlMessages(Repository):
     async def streams_of(self, run_id: RunId) -> Sequence[MessageStream]:
         rows = await self._session.fetch("message_streams_of_run", run_id)
         return [MessageStream(*row[1:]) for row in rows]

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from msgspec.structs import astuple
 
 from penstock.core.model import OutboxKind, OutboxMessage
-from penstock.stores.sql.session import Rows, Session
+from penstock.stores.sql.session import Repository, Rows
 
 
-class SqlOutbox:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlOutbox(Repository):
     async def get(self, message_id: str) -> OutboxMessage | None:
         return _first(await self._session.fetch("get_outbox_message", message_id))
 

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from msgspec.structs import astuple
 
 from penstock.core.model import RetainedRequest, RunId
-from penstock.stores.sql.session import Session
+from penstock.stores.sql.session import Repository
 
 
-class SqlRequests:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlRequests(Repository):
     async def get(
         self, namespace: str, workflow_id: str, kind: str, request_id: str
     ) -> RetainedRequest | None:

@@ -9,13 +9,10 @@ from msgspec.structs import astuple
 
 from penstock.core.messaging.streams import StreamItem, StreamOrigin, StreamStatus, WorkflowStream
 from penstock.core.model import RunId
-from penstock.stores.sql.session import Row, Session
+from penstock.stores.sql.session import Repository, Row
 
 
-class SqlStreams:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlStreams(Repository):
     async def get(self, run_id: RunId, name: str) -> WorkflowStream | None:
         rows = await self._session.fetch("get_stream", run_id, name)
         return _stream(rows[0]) if rows else None

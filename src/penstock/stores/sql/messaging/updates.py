@@ -8,13 +8,10 @@ from typing import Any
 from msgspec.structs import astuple
 
 from penstock.core.model import RunId, Update, UpdateStatus
-from penstock.stores.sql.session import Row, Session
+from penstock.stores.sql.session import Repository, Row
 
 
-class SqlUpdates:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlUpdates(Repository):
     async def get(self, update_id: str) -> Update | None:
         return _first(await self._session.fetch("get_update", update_id))
 

@@ -7,13 +7,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.stores.sql.session import Session
+from penstock.stores.sql.session import Repository
 
 
-class SqlJournal:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlJournal(Repository):
     async def page(self, after: int, limit: int) -> Sequence[tuple[int, str]]:
         return [(row[1], row[2]) for row in await self._session.fetch("journal_page", after, limit)]
 

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from msgspec.structs import astuple
 
 from penstock.core.model import Namespace
-from penstock.stores.sql.session import Session
+from penstock.stores.sql.session import Repository
 
 
-class SqlNamespaces:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlNamespaces(Repository):
     async def get(self, name: str) -> Namespace | None:
         rows = await self._session.fetch("get_namespace", name)
         return Namespace(*rows[0][1:]) if rows else None

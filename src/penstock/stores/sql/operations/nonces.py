@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.stores.sql.session import Session
+from penstock.stores.sql.session import Repository
 
 
-class SqlNonces:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlNonces(Repository):
     async def register(self, key: str, nonce: str, expires_at_ms: int) -> bool:
         return bool(await self._session.fetch("register_nonce", key, nonce, expires_at_ms))
 

@@ -20,8 +20,8 @@ from penstock.core.model import (
     RunId,
 )
 from penstock.stores import mutable_columns
-from penstock.stores.sql.row_cache import CachedTable, length_of
-from penstock.stores.sql.session import Row, Session
+from penstock.stores.sql.row_cache import CachedTable, TableCache, length_of
+from penstock.stores.sql.session import CachedRepository, Row
 
 _SAVED = ("activity_id", *mutable_columns.ACTIVITIES)
 _saved = attrgetter(*_SAVED)
@@ -34,34 +34,6 @@ _read_retry = msgspec.json.Decoder(RetrySchedule).decode
 _read_timeouts = lru_cache(maxsize=256)(msgspec.json.Decoder(ActivityTimeouts).decode)
 _read_short_retry = lru_cache(maxsize=256)(_read_retry)
 """Many activities have the same retry policy and timeouts, so decoding is cached."""
-
-
-class SqlActivities:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    async def get(self, activity_id: ActivityId) -> Activity | None:
-        return await self._session.one("get_activity", ACTIVITIES, activity_id)
-
-    async def get_many(self, activity_ids: Sequence[ActivityId]) -> Sequence[Activity | None]:
-        return await self._session.many("get_activity", ACTIVITIES, activity_ids)
-
-    async def open_of(self, run_id: RunId) -> Sequence[Activity]:
-        return [_activity(row) for row in await self._session.fetch("open_activities", run_id)]
-
-    async def overdue(self, now_ms: int, limit: int) -> Sequence[ActivityId]:
-        return [ActivityId(row[1]) for row in await self._session.fetch("overdue_activities", now_ms, limit)]
-
-    def insert(self, activity: Activity) -> None:
-        values: list[Any] = [*astuple(activity)]
-        values[7] = json_text.written(activity.retry)
-        values[8] = json_text.written(activity.timeouts)
-        self._session.record("insert_activity", *values)
-        self._session.inserted(ACTIVITIES, activity)
-
-    def save(self, activity: Activity) -> None:
-        self._session.record("save_activity", *_saved(activity))
-        self._session.saved(ACTIVITIES, activity)
 
 
 def _activity(row: Row) -> Activity:
@@ -81,10 +53,30 @@ def _size(activity: Activity) -> int:
 
 ACTIVITIES = CachedTable(
     "activities",
+    "get_activity",
     Activity.__struct_fields__,
     _SAVED,
     _activity,
     size=_size,
     is_finished=lambda activity: not activity.status.is_open,
-    written_by=("insert_activity", "save_activity"),
+    written_by={"insert_activity": TableCache.add, "save_activity": TableCache.update},
 )
+
+
+class SqlActivities(CachedRepository[Activity]):
+    _table = ACTIVITIES
+
+    async def open_of(self, run_id: RunId) -> Sequence[Activity]:
+        return [_activity(row) for row in await self._session.fetch("open_activities", run_id)]
+
+    async def overdue(self, now_ms: int, limit: int) -> Sequence[ActivityId]:
+        return [ActivityId(row[1]) for row in await self._session.fetch("overdue_activities", now_ms, limit)]
+
+    def insert(self, activity: Activity) -> None:
+        values: list[Any] = [*astuple(activity)]
+        values[7] = json_text.written(activity.retry)
+        values[8] = json_text.written(activity.timeouts)
+        self._session.save("insert_activity", activity, tuple(values))
+
+    def save(self, activity: Activity) -> None:
+        self._session.save("save_activity", activity, _saved(activity))

@@ -10,14 +10,11 @@ from msgspec.structs import astuple
 from penstock.core.model import QueryKind, QueryState, QueryTask
 from penstock.core.scheduling.dispatch import WorkerFilter
 from penstock.ports.tables.tasks import QueryQueue
-from penstock.stores.sql.session import Row, Session
-from penstock.stores.sql.tasks.tasks import types_of
+from penstock.stores.sql.session import Repository, Row
+from penstock.stores.sql.tasks.tasks import enclosed
 
 
-class SqlQueries:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlQueries(Repository):
     async def get(self, query_id: str) -> QueryTask | None:
         return _first(await self._session.fetch("get_query", query_id))
 
@@ -49,7 +46,7 @@ class SqlQueries:
                 namespace,
                 task_queue,
                 kind,
-                types_of(worker_filter),
+                enclosed(worker_filter.types),
                 worker_filter.build_id,
                 now_ms,
             )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -18,8 +19,8 @@ from penstock.core.timestamps import MINUTE_MS
 from penstock.ports.wakeups import queue_topic, scope_topic
 from penstock.stores import mutable_columns
 from penstock.stores.sql.operations.journal import SqlJournal
-from penstock.stores.sql.row_cache import CachedTable, length_of
-from penstock.stores.sql.session import Row, Session
+from penstock.stores.sql.row_cache import CachedTable, TableCache, length_of
+from penstock.stores.sql.session import CachedRepository, Row
 
 _WHAT = attrgetter(
     "task_id",
@@ -52,21 +53,88 @@ _KINDS = {each.value: each for each in TaskKind}
 _STATES = {each.value: each for each in TaskState}
 
 
-class SqlTasks:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+def route(type_: str, build_id: str | None) -> str:
+    """The type and build that a worker needs to take a task, as one text."""
+    return f"{type_}{SEPARATOR}{build_id or ''}"
 
-    async def get(self, task_id: TaskId) -> Task | None:
-        return await self._session.one("get_task", TASKS, task_id)
+
+class FilterValues(NamedTuple):
+    """A worker filter as the values of statements."""
+
+    routes: Sequence[str]
+    """The routes that a worker with registered types can take."""
+    wanted: str | None
+    """The routes as a JSON list; the build where the worker takes any type."""
+    sticky_workers: str
+
+
+@lru_cache(maxsize=1024)
+def filter_values(worker_filter: WorkerFilter) -> FilterValues:
+    """Cached, because the same workers poll again and again."""
+    builds = [None] if worker_filter.build_id is None else [None, worker_filter.build_id]
+    routes = [route(type_, build) for type_ in worker_filter.types for build in builds]
+    wanted = msgspec.json.encode(routes).decode() if routes else worker_filter.build_id
+    return FilterValues(routes, wanted, enclosed(worker_filter.sticky_workers))
+
+
+def matching(
+    name: str, queue_id: QueueId, worker_filter: WorkerFilter
+) -> tuple[str, QueueId, str | None, str]:
+    """The statement about the tasks that match a filter, and its first values.
+
+    There are two of each: `name_of_routes` for workers that have registered types, `name` for those that take any type.
+    """
+    values = filter_values(worker_filter)
+    name = f"{name}_of_routes" if worker_filter.types else name
+    return name, queue_id, values.wanted, values.sticky_workers
+
+
+def enclosed(names: Sequence[str]) -> str:
+    """Some names as one text, in which each is enclosed by separators; empty if there are none."""
+    return SEPARATOR.join(("", *names, "")) if names else ""
+
+
+def task_of(row: Row) -> Task:
+    values: list[Any]
+    _, *values = row
+    values[4] = _KINDS[values[4]]
+    values[11] = _STATES[values[11]]
+    return Task(*values)
+
+
+TASKS = CachedTable(
+    "tasks",
+    "get_task",
+    Task.__struct_fields__,
+    _SAVED,
+    task_of,
+    size=length_of("last_error", "scopes"),
+    is_finished=lambda task: not task.is_live,
+    written_by={"insert_task": TableCache.forget_owner, "save_task": TableCache.update},
+    owner_of=lambda task: task.run_id if task.kind is TaskKind.WORKFLOW else None,
+)
+"""The database assigns the sequence number of a task, so a task is cached only after it was read."""
+
+
+class SqlTasks(CachedRepository[Task]):
+    _table = TASKS
 
     async def lock(self, task_id: TaskId) -> Task | None:
-        return await self._session.one("lock_task", TASKS, task_id)
+        return await self._one("lock_task", task_id)
 
     async def lock_live_of(self, run_id: RunId) -> Sequence[Task]:
         return [task_of(row) for row in await self._session.fetch("lock_live_tasks", run_id)]
 
     async def lock_workflow_task(self, run_id: RunId) -> Task | None:
-        return await self._session.only("lock_workflow_task", TASKS, run_id)
+        cached = self._session.row_cache.tables.get(TASKS)
+        is_known, task = (False, None) if cached is None else cached.only_of(run_id)
+        if is_known:
+            return task
+        rows = await self._session.fetch("lock_workflow_task", run_id)
+        task = task_of(rows[0]) if rows else None
+        if cached is not None:
+            cached.note_none(run_id) if task is None else cached.add(task)
+        return task
 
     async def redelivered(self, namespace: str, polls: Sequence[tuple[str, str]]) -> Sequence[Sequence[Task]]:
         answers = await self._session.fetch_each("redelivered_tasks", ((namespace, *poll) for poll in polls))
@@ -110,20 +178,13 @@ class SqlTasks:
         return [QueueId(int(row[1])) for row in rows]
 
     async def matchable(self, queue_id: QueueId, worker_filter: WorkerFilter) -> WorkerFilter | None:
-        now = (sticky_workers_of(worker_filter), self._session.now_ms)
-        if not worker_filter.types:
-            return (
-                worker_filter
-                if await self._session.fetch("any_ready_task", queue_id, worker_filter.build_id, *now)
-                else None
-            )
-        rows = await self._session.fetch("ready_routes", queue_id, routes_of(worker_filter), *now)
-        found = {str(row[1]).partition(SEPARATOR)[0] for row in rows}
-        return (
-            replace(worker_filter, types=tuple(each for each in worker_filter.types if each in found))
-            if found
-            else None
+        rows = await self._session.fetch(
+            *matching("ready_tasks", queue_id, worker_filter), self._session.now_ms
         )
+        if not rows or not worker_filter.types:
+            return worker_filter if rows else None
+        found = {str(row[1]).partition(SEPARATOR)[0] for row in rows}
+        return replace(worker_filter, types=tuple(each for each in worker_filter.types if each in found))
 
     async def sticky(self, queue_id: QueueId) -> Mapping[str, int]:
         rows = await self._session.fetch("sticky_tasks", queue_id, self._session.now_ms)
@@ -131,8 +192,8 @@ class SqlTasks:
 
     def insert(self, task: Task, priority: TaskPriority) -> None:
         record = self._session.record
-        record("insert_task", *_WHAT(task), route(task.type, task.compatibility), *_PLACE(task))
-        self._session.inserted_partially(TASKS, task)
+        values = (*_WHAT(task), route(task.type, task.compatibility), *_PLACE(task))
+        self._session.save("insert_task", task, values)
         record("count_added", task.queue_id, self._session.now_ms // MINUTE_MS)
         if task.state is TaskState.READY:
             record("join_lane", task.queue_id, task.level, task.key, priority.weight_milli)
@@ -141,8 +202,7 @@ class SqlTasks:
         ended = was is TaskState.LEASED and task.state is not TaskState.LEASED
         counted = ended and (task.counted or task.scopes or task.claimed)
         saved = replace(task, counted=0, scopes="", claimed=0) if counted else task
-        self._session.record("save_task", *_saved(saved))
-        self._session.saved(TASKS, saved)
+        self._session.save("save_task", saved, _saved(saved))
         if ended:
             self._uncount(task)
         if (was is TaskState.READY) != (task.state is TaskState.READY):
@@ -150,8 +210,7 @@ class SqlTasks:
             self._session.record(move, task.queue_id, task.level, task.key)
 
     def lease(self, task: Task) -> None:
-        self._session.record("save_task", *_saved(task))
-        self._session.saved(TASKS, task)
+        self._session.save("save_task", task, _saved(task))
 
     def _uncount(self, task: Task) -> None:
         if self._session.journals:
@@ -164,53 +223,3 @@ class SqlTasks:
         for scope_id in task.scopes.split():
             self._session.record("end_in_scope", int(scope_id), self._session.shard)
             self._session.wake(scope_topic(int(scope_id)))
-
-
-def route(type_: str, build_id: str | None) -> str:
-    """The type and build that a worker needs to take a task, as one text."""
-    return f"{type_}{SEPARATOR}{build_id or ''}"
-
-
-def routes(worker_filter: WorkerFilter) -> list[str]:
-    """The routes that a worker with registered types can take."""
-    builds = [None] if worker_filter.build_id is None else [None, worker_filter.build_id]
-    return [route(type_, build) for type_ in worker_filter.types for build in builds]
-
-
-def routes_of(worker_filter: WorkerFilter) -> str:
-    return msgspec.json.encode(routes(worker_filter)).decode()
-
-
-def sticky_workers_of(worker_filter: WorkerFilter) -> str:
-    """The workers whose sticky tasks match a filter, as one text."""
-    return (
-        SEPARATOR + SEPARATOR.join(worker_filter.sticky_workers) + SEPARATOR
-        if worker_filter.sticky_workers
-        else ""
-    )
-
-
-def types_of(worker_filter: WorkerFilter) -> str:
-    """The types of a filter as one text, so that several filters can be sent in one statement."""
-    return SEPARATOR + SEPARATOR.join(worker_filter.types) + SEPARATOR if worker_filter.types else ""
-
-
-def task_of(row: Row) -> Task:
-    values: list[Any]
-    _, *values = row
-    values[4] = _KINDS[values[4]]
-    values[11] = _STATES[values[11]]
-    return Task(*values)
-
-
-TASKS = CachedTable(
-    "tasks",
-    Task.__struct_fields__,
-    _SAVED,
-    task_of,
-    size=length_of("last_error", "scopes"),
-    is_finished=lambda task: not task.is_live,
-    written_by=("save_task", "insert_task"),
-    owner_of=lambda task: task.run_id if task.kind is TaskKind.WORKFLOW else None,
-)
-"""The database assigns the sequence number of a task, so a task is cached only after it was read."""

@@ -90,7 +90,7 @@ SELECT 1, t.task_id FROM tasks t
 -- unmerged
 SELECT 1, min(t.available_at_ms) FROM tasks t WHERE t.state = 'delayed';
 
--- name: any_ready_task
+-- name: ready_tasks
 -- unmerged
 -- takes: queue_id bigint, build_id text, sticky_worker_ids text, now_ms bigint
 SELECT 1, t.seq FROM tasks t
@@ -105,7 +105,7 @@ SELECT 1, each_.value FROM {each :queue_ids}
  WHERE EXISTS (SELECT 1 FROM tasks t
                 WHERE t.queue_id = CAST(each_.value AS bigint) AND t.state = 'ready' LIMIT 1 OFFSET 0);
 
--- name: ready_routes
+-- name: ready_tasks_of_routes
 -- unmerged
 -- takes: queue_id bigint, routes text, sticky_worker_ids text, now_ms bigint
 SELECT 1, each_.value FROM {each :routes}

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 
 from penstock.core.model import ActivityId, RunId, RunStatus, Task
 from penstock.core.operations.run_counts import ClosedRuns, FailingType, OpenRuns
-from penstock.stores.sql.session import Session
+from penstock.stores.sql.session import Repository
 from penstock.stores.sql.tasks.tasks import task_of
 
 
-class SqlNamespaceStats:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlNamespaceStats(Repository):
     async def live_tasks(self, run_id: RunId, limit: int) -> Sequence[Task]:
         return [task_of(row) for row in await self._session.fetch("live_tasks_of_run", run_id, limit)]
 

@@ -8,7 +8,7 @@ from penstock.core.model import Run, RunId
 from penstock.core.visibility.index_plan import IndexPlan, index_plans, time_span
 from penstock.ports.tables.visibility import PageStart, RunPage, RunSearch, RunTally
 from penstock.stores.sql.catalogue import dialect_of
-from penstock.stores.sql.session import FetchAll, Session
+from penstock.stores.sql.session import Repository, Session, fetch_all
 from penstock.stores.sql.visibility import run_search
 from penstock.stores.sql.visibility.run_search import PageWindow
 from penstock.stores.sql.workflows.run_attributes import record_entries
@@ -19,10 +19,7 @@ GROWTH = 4
 """After a portion that did not fill the page, the next one is larger by this factor."""
 
 
-class SqlVisibility:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlVisibility(Repository):
     async def page(self, search: RunSearch, after: PageStart | None, limit: int, most: int) -> RunPage:
         look = _Look(self._session, search, after)
         portion = min(most, max(FIRST_PORTION_MIN, 2 * limit))
@@ -31,7 +28,7 @@ class SqlVisibility:
         while True:
             left -= portion
             horizon = await look.ahead(portion)
-            rows = await look.search.page(look.driver, look.window, limit + 1 - len(runs))
+            [rows] = await fetch_all([look.search.page(look.driver, look.window, limit + 1 - len(runs))])
             runs += [run_from(row) for row in rows]
             if len(runs) > limit:
                 last = runs[limit - 1]
@@ -43,7 +40,7 @@ class SqlVisibility:
     async def tally(self, search: RunSearch, after: PageStart | None, most: int) -> RunTally:
         look = _Look(self._session, search, after)
         horizon = await look.ahead(most)
-        rows = await look.search.tally(look.driver, look.window)
+        [rows] = await fetch_all([look.search.tally(look.driver, look.window)])
         return RunTally({row[1]: row[2] for row in rows}, horizon)
 
     async def types(self, namespace: str) -> Mapping[str, str]:
@@ -90,8 +87,8 @@ class _Look:
         Of several index plans, keeps the one that reaches furthest back with as many candidates.
         """
         window = PageWindow(self._lower, self._upper, portion)
-        fetches = tuple(self.search.horizon(driver, window) for driver in self._drivers)
-        ends = [(rows[0][1], rows[0][2]) if rows else None for rows in await FetchAll(fetches)]
+        fetches = [self.search.horizon(driver, window) for driver in self._drivers]
+        ends = [(rows[0][1], rows[0][2]) if rows else None for rows in await fetch_all(fetches)]
         furthest = min(
             range(len(ends)), key=lambda place: (ends[place] is not None, ends[place] or self._lower)
         )

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from msgspec.structs import astuple
 
 from penstock.core.model import ChildRun, ChildState, ClosePolicy, RunId
-from penstock.stores.sql.session import Row, Session
+from penstock.stores.sql.session import Repository, Row
 
 
-class SqlChildren:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlChildren(Repository):
     async def get(self, parent_run_id: RunId, step: int) -> ChildRun | None:
         rows = await self._session.fetch("get_child", parent_run_id, step)
         return _child(rows[0]) if rows else None

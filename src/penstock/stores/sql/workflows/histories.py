@@ -9,15 +9,12 @@ from msgspec.structs import astuple
 
 from penstock.core.model import NewEvent, RecordedEvent, RunId
 from penstock.ports.tables.runs import PAGE_BYTES
-from penstock.stores.sql.session import Session
+from penstock.stores.sql.session import Repository
 
 SEPARATOR = "\x1f"
 
 
-class SqlHistories:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlHistories(Repository):
     async def page(self, run_id: RunId, after: int, limit: int) -> Sequence[RecordedEvent]:
         return [
             RecordedEvent(*row[1:])

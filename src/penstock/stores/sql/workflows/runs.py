@@ -21,8 +21,8 @@ from penstock.errors import Reason, Unavailable
 from penstock.ports.tables.runs import RunFilter
 from penstock.ports.tables.visibility import PageStart
 from penstock.stores import mutable_columns
-from penstock.stores.sql.row_cache import CachedTable, length_of
-from penstock.stores.sql.session import Row, Session
+from penstock.stores.sql.row_cache import CachedTable, TableCache, length_of
+from penstock.stores.sql.session import CachedRepository, Row
 from penstock.stores.sql.workflows.run_attributes import record_entries, replace_entries
 
 _SAVED = ("run_id", *mutable_columns.RUNS)
@@ -48,9 +48,73 @@ _INSTANCE = 4
 """The number of columns of an instance; in a fetched row they follow the row number."""
 
 
-class SqlRuns:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+_COLUMNS = Run.__struct_fields__
+_HOST, _STATUS = _COLUMNS.index("host"), _COLUMNS.index("status")
+_CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "lineage": (encode_lineage, decode_lineage),
+    "waits": (encode_waits, decode_waits),
+    "blocked": (encode_block, decode_block),
+}
+"""The columns that hold a structured field as text."""
+_DECODERS = [(_COLUMNS.index(name), decode) for name, (_, decode) in _CODECS.items()]
+
+
+def run_from(row: Row) -> Run:
+    values: list[Any]
+    _, *values = row
+    values[_HOST] = _HOSTS[values[_HOST]]
+    values[_STATUS] = _STATUSES[values[_STATUS]]
+    for index, decode in _DECODERS:
+        values[index] = decode(values[index])
+    return Run(*values)
+
+
+def _encoder(columns: Sequence[str]) -> Callable[[Run], tuple[Any, ...]]:
+    """A function from a run to the values of these columns."""
+    values_of = attrgetter(*columns)
+    encoders = [(columns.index(name), encode) for name, (encode, _) in _CODECS.items() if name in columns]
+
+    def encoded(run: Run) -> tuple[Any, ...]:
+        values = list(values_of(run))
+        for index, encode in encoders:
+            values[index] = encode(values[index])
+        return tuple(values)
+
+    return encoded
+
+
+row_values, _saved, _progress = map(_encoder, (_COLUMNS, _SAVED, _PROGRESS))
+_texts_size = length_of("input", "output", "memo", "search_attributes", "task_error")
+_WAIT_SIZE = 64
+"""About as many characters describe one step that the code waits for."""
+
+
+def _size(run: Run) -> int:
+    waits = run.waits
+    open_steps = len(waits.groups) + sum(len(each.members) for each in waits.selections)
+    open_steps += len(waits.external) + len(waits.ending)
+    block = 0 if run.blocked is None else len(run.blocked.message) + len(run.blocked.yielded or "")
+    return _texts_size(run) + open_steps * _WAIT_SIZE + block
+
+
+RUNS = CachedTable(
+    "runs",
+    "get_run",
+    _COLUMNS,
+    _SAVED,
+    run_from,
+    size=_size,
+    is_finished=lambda run: run.status.is_terminal,
+    written_by={
+        "insert_run": TableCache.add,
+        "save_run": TableCache.update,
+        "save_run_progress": TableCache.update,
+    },
+)
+
+
+class SqlRuns(CachedRepository[Run]):
+    _table = RUNS
 
     async def reserve(self, instance: Instance) -> Instance:
         for _ in range(_RESERVE_TRIES):
@@ -88,14 +152,8 @@ class SqlRuns:
         run = None if row[_INSTANCE + 1] is None else run_from(row[_INSTANCE:])
         return Instance(*row[1 : _INSTANCE + 1]), run
 
-    async def get(self, run_id: RunId) -> Run | None:
-        return await self._session.one("get_run", RUNS, run_id)
-
-    async def get_many(self, run_ids: Sequence[RunId]) -> Sequence[Run | None]:
-        return await self._session.many("get_run", RUNS, run_ids)
-
     async def lock(self, run_id: RunId) -> Run | None:
-        return await self._session.one("lock_run", RUNS, run_id)
+        return await self._one("lock_run", run_id)
 
     async def of_instance(
         self, namespace: str, workflow_id: str, after: PageStart | None, limit: int
@@ -126,17 +184,16 @@ class SqlRuns:
         return [RunId(row[1]) for row in rows]
 
     def insert(self, run: Run) -> None:
-        self._session.record("insert_run", *row_values(run))
-        self._session.inserted(RUNS, run)
+        self._session.save("insert_run", run, row_values(run))
         record_entries(self._session, run)
 
     def save(self, run: Run) -> None:
-        before = self._session.cached(RUNS, run.run_id)
+        cached = self._session.row_cache.tables.get(RUNS)
+        before = None if cached is None else cached.get(run.run_id)
         if before is not None and _seldom(before) == _seldom(run):
-            self._session.record("save_run_progress", *_progress(run))
+            self._session.save("save_run_progress", run, _progress(run))
         else:
-            self._session.record("save_run", *_saved(run))
-        self._session.saved(RUNS, run)
+            self._session.save("save_run", run, _saved(run))
 
     def save_attributes(self, run: Run) -> None:
         self._session.record("save_run_attributes", run.run_id, run.memo, run.search_attributes)
@@ -146,66 +203,6 @@ class SqlRuns:
         self._session.record(
             "succeed_instance", instance.namespace, instance.workflow_id, instance.run_id, instance.run_count
         )
-
-
-_COLUMNS = Run.__struct_fields__
-_HOST, _STATUS = _COLUMNS.index("host"), _COLUMNS.index("status")
-_CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "lineage": (encode_lineage, decode_lineage),
-    "waits": (encode_waits, decode_waits),
-    "blocked": (encode_block, decode_block),
-}
-"""The columns that hold a structured field as text."""
-_DECODERS = [(_COLUMNS.index(name), decode) for name, (_, decode) in _CODECS.items()]
-
-
-def run_from(row: Row) -> Run:
-    values: list[Any]
-    _, *values = row
-    values[_HOST] = _HOSTS[values[_HOST]]
-    values[_STATUS] = _STATUSES[values[_STATUS]]
-    for index, decode in _DECODERS:
-        values[index] = decode(values[index])
-    return Run(*values)
-
-
-def _encoder(columns: Sequence[str]) -> Callable[[Run], list[Any]]:
-    """A function from a run to the values of these columns."""
-    values_of = attrgetter(*columns)
-    encoders = [(columns.index(name), encode) for name, (encode, _) in _CODECS.items() if name in columns]
-
-    def encoded(run: Run) -> list[Any]:
-        values = list(values_of(run))
-        for index, encode in encoders:
-            values[index] = encode(values[index])
-        return values
-
-    return encoded
-
-
-row_values, _saved, _progress = map(_encoder, (_COLUMNS, _SAVED, _PROGRESS))
-_texts_size = length_of("input", "output", "memo", "search_attributes", "task_error")
-_WAIT_SIZE = 64
-"""About as many characters describe one step that the code waits for."""
-
-
-def _size(run: Run) -> int:
-    waits = run.waits
-    open_steps = len(waits.groups) + sum(len(each.members) for each in waits.selections)
-    open_steps += len(waits.external) + len(waits.ending)
-    block = 0 if run.blocked is None else len(run.blocked.message) + len(run.blocked.yielded or "")
-    return _texts_size(run) + open_steps * _WAIT_SIZE + block
-
-
-RUNS = CachedTable(
-    "runs",
-    _COLUMNS,
-    _SAVED,
-    run_from,
-    size=_size,
-    is_finished=lambda run: run.status.is_terminal,
-    written_by=("insert_run", "save_run", "save_run_progress"),
-)
 
 
 def _contended(instance: Instance) -> Unavailable:

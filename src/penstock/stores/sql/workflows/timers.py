@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from msgspec.structs import astuple
 
 from penstock.core.model import RunId, Timer, TimerState
-from penstock.stores.sql.session import Row, Session
+from penstock.stores.sql.session import Repository, Row
 
 
-class SqlTimers:
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
+class SqlTimers(Repository):
     async def get(self, timer_id: str) -> Timer | None:
         rows = await self._session.fetch("get_timer", timer_id)
         return _timer(rows[0]) if rows else None
