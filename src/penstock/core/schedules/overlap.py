@@ -34,6 +34,7 @@ class SkipReason(StrEnum):
     MISSED_CATCHUP_WINDOW = "missed_catchup_window"
     START_BY_PASSED = "start_by_passed"
     START_REFUSED = "start_refused"
+    SCHEDULE_DELETED = "schedule_deleted"
 
 
 class Start(Struct, frozen=True):

@@ -259,6 +259,7 @@ async def settle(
     if successor is None:
         await _fail_updates(tx, run, answered)
         outbox.notify_parent(tx, run, last)
+        outbox.notify_schedule(tx, run)
     else:
         moved = await carry_over(tx, run, successor.run, cursors, answered)
         await begin(tx, run, successor, moved)
