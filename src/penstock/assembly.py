@@ -56,7 +56,6 @@ from penstock.server.protocol import BoundedProtocol
 from penstock.settings import CoordinationKind, LogFormat, LogPolicy, Settings, StoreKind
 from penstock.stores import archive
 from penstock.stores.group_commit import CommitHook, no_hook
-from penstock.stores.memory import MemoryStore
 from penstock.stores.migrations import registry
 from penstock.stores.postgres import batched_queries, startup
 from penstock.stores.postgres import schema as postgres_schema
@@ -65,6 +64,7 @@ from penstock.stores.sql.catalogue import Dialect
 from penstock.stores.sqlite import connections as sqlite_connections
 from penstock.stores.sqlite import schema as sqlite_schema
 from penstock.stores.sqlite import store as sqlite
+from penstock.stores.sqlite.ephemeral import EphemeralStore
 from penstock.system_clock import SystemClock, SystemEntropy
 from penstock.wakeups.local import LocalWakeups
 from penstock.wakeups.postgres import PostgresListener
@@ -192,8 +192,6 @@ async def _open_store(
 ) -> Store:
     policy = settings.store
     match policy.kind:
-        case StoreKind.MEMORY:
-            return MemoryStore(clock, wakeups, journals=settings.journal)
         case StoreKind.POSTGRES:
             await startup.wait_until_writable(_postgres_url(settings), policy.wait_s)
             return await postgres.PostgresStore.open(
@@ -206,8 +204,9 @@ async def _open_store(
                 on_commit=on_commit,
                 journals=settings.journal,
             )
+        case StoreKind.SQLITE if policy.path is None:
+            return EphemeralStore.create(clock, wakeups, on_commit=on_commit, journals=settings.journal)
         case StoreKind.SQLITE:
-            assert policy.path is not None
             return await sqlite.SqliteStore.open(
                 policy.path,
                 clock,
@@ -425,7 +424,7 @@ def _shown(host: str) -> str:
 
 def _check_sqlite(settings: Settings) -> None:
     version = tuple(int(part) for part in sqlite_connections.library_version().split("."))
-    if settings.store.kind is StoreKind.SQLITE and (3, 7, 0) <= version < (3, 51, 3):
+    if settings.store.path is not None and (3, 7, 0) <= version < (3, 51, 3):
         log.warning(
             "this SQLite has the WAL-reset bug; it cannot strike here, because one connection alone writes and "
             "checkpoints. Do not open the file for writing with other programs.",
@@ -499,23 +498,23 @@ def migrate(settings: Settings) -> Migrated:
 def schema_status(settings: Settings) -> SchemaStatus:
     kind = settings.store.kind
     known = _known(kind)
-    missing = known
+    missing: Sequence[registry.Migration] = known
     if kind is StoreKind.POSTGRES:
         missing = asyncio.run(postgres_schema.missing_migrations(_postgres_url(settings)))
-    elif settings.store.path is not None and settings.store.path.exists():
+    elif settings.store.path is None:
+        missing = ()  # such a database is created with the current schema
+    elif settings.store.path.exists():
         missing = registry.pending(known, sqlite_schema.applied_migrations(settings.store.path))
     return SchemaStatus(kind.value, len(known) - len(missing), len(known), not missing)
 
 
 def _known(kind: StoreKind) -> Sequence[registry.Migration]:
-    if kind is StoreKind.MEMORY:
-        return []
     return registry.migrations(Dialect.POSTGRES if kind is StoreKind.POSTGRES else Dialect.SQLITE)
 
 
 def backup(settings: Settings, path: Path) -> BackedUp:
     """Copy a SQLite database, also while it is served. PostgreSQL has better tools of its own."""
-    if settings.store.kind is not StoreKind.SQLITE or settings.store.path is None:
+    if settings.store.path is None:
         raise ConfigurationError(
             "`penstock db backup` copies SQLite files. For PostgreSQL use pg_dump or pg_basebackup."
         )

@@ -1,1 +1,1 @@
-"""Engine operations over the memory store and a manual clock."""
+"""Engine operations on an ephemeral store and a manual clock."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.support.scene import Scene, a_scene
+from tests.support.ephemeral import close_ephemeral_stores as close_ephemeral_stores
 
 
 @pytest.fixture
-def scene() -> Scene:
+async def scene() -> Scene:
     return a_scene()

@@ -1,4 +1,4 @@
-"""The real engine over the memory store, driven by a random generator: its journal, and what its clients observed."""
+"""The real engine over an ephemeral store, driven by a random generator: its journal, and what its clients observed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ from penstock.engine.workflows.starts import STANDALONE_TYPE
 from penstock.errors import PenstockError
 from penstock.ports.store import Tx
 from penstock.settings import load
-from penstock.stores.memory import MemoryStore
 from penstock.wakeups.local import LocalWakeups
 from penstock.wire.operations.journal import read_journal
 from tests.engine.support import direct
@@ -52,6 +51,7 @@ from tests.engine.support.scene import NOTHING, a_start, charge, of
 from tests.support.builders import NOW_MS
 from tests.support.clock import ManualClock
 from tests.support.entropy import CountingEntropy
+from tests.support.ephemeral import ephemeral_store
 
 ACTIVITY = TaskKind.ACTIVITY
 QUEUES = ("a", "b", "c")
@@ -75,7 +75,9 @@ class Player:
     async def at(cls, seed: int) -> Player:
         clock, wakeups = ManualClock(NOW_MS), LocalWakeups()
         settings = load({"DW_AUTH_DRIVER": "none", "DW_ACTIVITY_TASK_TIMEOUT": str(LEASE_MS // 1000)})
-        ctx = EngineContext(MemoryStore(clock, wakeups, journals=True), wakeups, CountingEntropy(), settings)
+        ctx = EngineContext(
+            ephemeral_store(clock, wakeups, journals=True), wakeups, CountingEntropy(), settings
+        )
         player = cls(random.Random(seed), clock, ctx)
         for name in ("default", "other"):
             await namespaces.ensure(ctx, name)

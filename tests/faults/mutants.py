@@ -5,6 +5,7 @@ A mutant is made by replacing a seam of the real engine inside the test's proces
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,11 +25,10 @@ from penstock.core.verify.findings import Law
 from penstock.engine.activities import activity_reports
 from penstock.engine.matching import dispatcher, permits, snapshot, undelivered
 from penstock.ports.store import Operation, TransactionClass, Tx
-from penstock.stores.memory import MemoryStore
-from penstock.stores.memory.matching.queues import MemoryQueues
-from penstock.stores.memory.operations.nonces import MemoryNonces
-from penstock.stores.memory.store import _run_to_end
-from penstock.stores.memory.tasks import lease_counts
+from penstock.stores.sql.matching.queues import SqlQueues
+from penstock.stores.sql.operations.nonces import SqlNonces
+from penstock.stores.sql.session import Session
+from penstock.stores.sqlite.store import SqliteStore
 from penstock.wakeups.local import LocalWakeups
 
 T = TypeVar("T")
@@ -58,14 +58,13 @@ def mutant(*laws: Law) -> Callable[[Callable[[Patch], None]], Callable[[Patch], 
 @mutant(Law.CAP, Law.CLIENT_CAP)
 def double_release(patch: Patch) -> None:
     """Every ended lease releases two permits."""
-    honest = lease_counts.end
+    honest = Session.record
 
-    def end_twice(*where: Any) -> None:
-        honest(*where)
-        honest(*where)
+    def end_twice(self: Session, name: str, *values: Any) -> None:
+        for _ in range(2 if name == "end_in_scope" else 1):
+            honest(self, name, *values)
 
-    patch.setattr(lease_counts, "_check_invariant", lambda *_: None)
-    patch.setattr(lease_counts, "end", end_twice)
+    patch.setattr(Session, "record", end_twice)
 
 
 @mutant(Law.CAP, Law.CLIENT_CAP)
@@ -138,7 +137,6 @@ def lock_scope_mismatch(patch: Patch) -> None:
         before.update(states)
         return LockedScopes(stale, locked.corrected)
 
-    patch.setattr(lease_counts, "_check_invariant", lambda *_: None)
     patch.setattr(snapshot, "lock_scopes", unlocked)
 
 
@@ -146,16 +144,21 @@ def lock_scope_mismatch(patch: Patch) -> None:
 def lost_wakeup(patch: Patch) -> None:
     """Notifications are lost, and there is no fallback polling."""
     patch.setattr(LocalWakeups, "notify", lambda *_: None)
+    patch.setattr(LocalWakeups, "notify_before_commit", lambda *_: ())
     patch.setattr(dispatcher, "LOOK_AGAIN_S", 3600.0)
+
+
+class _RolledBackError(Exception):
+    """Raised to have the store roll back an operation."""
 
 
 @mutant(Law.ACKNOWLEDGED)
 def ack_before_commit(patch: Patch) -> None:
     """Now and then a report is acknowledged although its transaction was rolled back."""
-    honest, completions = MemoryStore.transact, itertools.count(1)
+    honest, completions = SqliteStore.transact, itertools.count(1)
 
     async def forgetful(
-        self: MemoryStore,
+        self: SqliteStore,
         operation: Operation[T],
         *,
         key: str,
@@ -164,13 +167,17 @@ def ack_before_commit(patch: Patch) -> None:
         is_completion = operation.__qualname__.startswith("completion_transaction.")
         if not is_completion or next(completions) % 7:
             return await honest(self, operation, key=key, tx_class=tx_class)
-        tx = self._tx(writable=True)
-        try:
-            return _run_to_end(operation(tx))
-        finally:
-            tx.changes.undo()
+        outcome: list[T] = []
 
-    patch.setattr(MemoryStore, "transact", forgetful)
+        async def rolled_back(tx: Tx) -> None:
+            outcome.append(await operation(tx))
+            raise _RolledBackError
+
+        with contextlib.suppress(_RolledBackError):
+            await honest(self, rolled_back, key=key, tx_class=tx_class)
+        return outcome[-1]
+
+    patch.setattr(SqliteStore, "transact", forgetful)
 
 
 @mutant(Law.LATE_ANSWER)
@@ -187,23 +194,25 @@ def expiry_resurrected(patch: Patch) -> None:
 @mutant(Law.FIFO)
 def newest_first(patch: Patch) -> None:
     """Last in, first out instead of first in, first out."""
-    honest = MemoryQueues._first_of
+    honest = SqlQueues.take
 
-    def last_of(self: MemoryQueues, lane: Any, count: int, fit: Any) -> Any:
-        return list(honest(self, lane, 10_000, fit))[::-1][:count]
+    async def take_last(self: SqlQueues, queue_id: QueueId, wanted: Any, worker_filter: Any) -> Any:
+        everything = [(level, key, 10_000) for level, key, _ in wanted]
+        found = await honest(self, queue_id, everything, worker_filter)
+        return [tasks[::-1][:count] for tasks, (_, _, count) in zip(found, wanted, strict=True)]
 
-    patch.setattr(MemoryQueues, "_first_of", last_of)
+    patch.setattr(SqlQueues, "take", take_last)
 
 
 @mutant(Law.NAMESPACE)
 def namespace_from_body(patch: Patch) -> None:
     """A worker gets tasks of another namespace."""
-    honest = MemoryQueues.ensure
+    honest = SqlQueues.ensure
 
-    async def elsewhere(self: MemoryQueues, namespace: str, name: str, kind: TaskKind) -> Queue:
+    async def elsewhere(self: SqlQueues, namespace: str, name: str, kind: TaskKind) -> Queue:
         return await honest(self, "default", name, kind)
 
-    patch.setattr(MemoryQueues, "ensure", elsewhere)
+    patch.setattr(SqlQueues, "ensure", elsewhere)
 
 
 @mutant(Law.CLOSED, Law.LIMIT_IN_FORCE)
@@ -251,7 +260,7 @@ def nonce_not_stored(patch: Patch) -> None:
     async def always_new(*_: Any) -> bool:
         return True
 
-    patch.setattr(MemoryNonces, "register", always_new)
+    patch.setattr(SqlNonces, "register", always_new)
 
 
 BESIDE_LIMITS = (weight_at_enqueue, nonce_not_stored)

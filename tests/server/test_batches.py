@@ -146,7 +146,7 @@ async def test_when_the_store_takes_none_every_item_is_told_so_with_what_it_is_a
         raise Unavailable(Reason.STORE_UNAVAILABLE, "Try again shortly.", outcome="none")
 
     with monkeypatch.context() as patched:
-        patched.setattr("penstock.stores.memory.store.MemoryStore.transact_all", full)
+        patched.setattr("penstock.stores.sqlite.ephemeral.EphemeralStore.transact_all", full)
         answers = await send(penstock, [report(name, task, result=None) for task in tasks])
     assert told(answers) == [(503, "none", "store_unavailable")] * 2
     assert [each["task_id"] for each in answers] == [task["task_id"] for task in tasks]

@@ -43,9 +43,10 @@ def test_sqlite_urls_name_a_file(url: str, path: str):
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite://", "sqlite:///:memory:"])
-def test_memory_has_neither_path_nor_url(url: str):
+def test_an_ephemeral_store_is_sqlite_without_a_path(url: str):
     store = load({"DW_DATABASE_URL": url}).store
-    assert (store.kind, store.path, store.url) == (StoreKind.MEMORY, None, None)
+    assert (store.kind, store.path, store.url) == (StoreKind.SQLITE, None, None)
+    assert shown(url) == "memory://"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from penstock.ports.store import Store
-from penstock.stores.memory import MemoryStore
 from penstock.stores.sql import statement_merger
 from penstock.wakeups.local import LocalWakeups
 from tests.stores.shared_database import SharedDatabase
@@ -20,7 +19,7 @@ from tests.support.servers import Server, drop_database
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """The clock of the memory and SQLite stores; PostgreSQL has its own."""
+    """The clock of the SQLite store; PostgreSQL has its own."""
     return ManualClock(NOW_MS)
 
 
@@ -57,23 +56,17 @@ async def shared_database_url(shared_database: SharedDatabase) -> AsyncIterator[
     await shared_database.empty()
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path, migrated_file: Path) -> str | Path | None:
-    """Where the store keeps its rows: in memory (None), in a file, or in an empty database."""
-    match request.param:
-        case "sqlite":
-            return Path(shutil.copy(migrated_file, tmp_path))
-        case "postgres":
-            url: str = request.getfixturevalue("shared_database_url")
-            return url
-        case _:
-            return None
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path, migrated_file: Path) -> str | Path:
+    """Where the store keeps its rows: in a file, or in an empty database."""
+    if request.param == "sqlite":
+        return Path(shutil.copy(migrated_file, tmp_path))
+    url: str = request.getfixturevalue("shared_database_url")
+    return url
 
 
 @pytest.fixture
-async def store(
-    address: str | Path | None, clock: ManualClock, wakeups: LocalWakeups
-) -> AsyncIterator[Store]:
+async def store(address: str | Path, clock: ManualClock, wakeups: LocalWakeups) -> AsyncIterator[Store]:
     opened = await open_store(address, clock, wakeups)
     yield opened
     await opened.close()
@@ -81,7 +74,7 @@ async def store(
 
 @pytest.fixture
 async def reopened(
-    store: Store, address: str | Path | None, clock: ManualClock, wakeups: LocalWakeups
+    store: Store, address: str | Path, clock: ManualClock, wakeups: LocalWakeups
 ) -> AsyncIterator[Callable[[], Awaitable[Store]]]:
     """Closes the store, and opens it again where it keeps its rows."""
     stores: list[Store] = []
@@ -97,7 +90,7 @@ async def reopened(
 
 
 async def open_store(
-    address: str | Path | None, clock: ManualClock, wakeups: LocalWakeups, *, journals: bool = False
+    address: str | Path, clock: ManualClock, wakeups: LocalWakeups, *, journals: bool = False
 ) -> Store:
     match address:
         case Path():
@@ -110,5 +103,3 @@ async def open_store(
 
             await migrate(address)
             return await PostgresStore.open(address, wakeups, journals=journals)
-        case None:
-            return MemoryStore(clock, wakeups, journals=journals)

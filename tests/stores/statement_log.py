@@ -6,7 +6,8 @@ import types
 from collections.abc import Coroutine, Generator, Sequence
 from typing import Any, TypeVar
 
-from penstock.ports.store import Operation, Store, StoreHealth, Transaction, TransactionClass, Tx, one_by_one
+from penstock.ports.store import Operation, Store, StoreHealth, Transaction, TransactionClass, Tx
+from tests.support.one_by_one import one_by_one
 
 T = TypeVar("T")
 

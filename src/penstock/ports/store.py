@@ -178,14 +178,3 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None: ...
-
-
-async def one_by_one(store: Store, transactions: Sequence[Transaction[T]]) -> Sequence[T | Exception]:
-    """`transact_all` for stores that gain nothing from submitting operations together."""
-    outcomes: list[T | Exception] = []
-    for each in transactions:
-        try:
-            outcomes.append(await store.transact(each.operation, key=each.key))
-        except Exception as error:
-            outcomes.append(error)
-    return outcomes

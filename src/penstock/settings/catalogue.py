@@ -241,7 +241,7 @@ CATALOGUE: tuple[Setting, ...] = (
         "DW_DATABASE_URL",
         DatabaseUrlKind(),
         "sqlite:///penstock.db",
-        "The store: an SQLite file, PostgreSQL, or memory that is gone when the server stops.",
+        "The store: an SQLite file, PostgreSQL, or (`memory://`) a database that is gone when the server stops.",
         Group.STORE,
     ),
     Setting(

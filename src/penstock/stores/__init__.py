@@ -1,1 +1,1 @@
-"""The stores: SQLite, PostgreSQL and memory, behind one contract (`penstock.ports.store`)."""
+"""The stores: SQLite and PostgreSQL, behind one contract (`penstock.ports.store`)."""

@@ -1,6 +1,6 @@
 """The columns that `save` writes, by table. All other columns are written once, on insert.
 
-Both the SQL statements and the memory store go by these lists, and the row cache compares the other columns.
+The SQL statements go by these lists, and the row cache compares the other columns.
 """
 
 from __future__ import annotations

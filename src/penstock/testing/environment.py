@@ -59,7 +59,7 @@ class WorkflowEnvironment:
         skips_max: int = 10_000,
         dispatch: Dispatch | None = None,
     ) -> WorkflowEnvironment:
-        """Start a server in this process, without disk and sockets, with time skipping.
+        """Start a server in this process, without sockets and on an ephemeral database, with time skipping.
 
         The clock stands still. While a result is awaited or `sleep` runs, and nothing else does, it advances to the
         next time at which something is due.

@@ -15,8 +15,9 @@ from penstock.engine.maintenance.scheduler import SweeperScheduler
 from penstock.engine.maintenance.sweepers.due_tasks import due_tasks
 from penstock.engine.maintenance.sweepers.due_timers import due_timers
 from penstock.errors import Reason, Unavailable
-from penstock.ports.store import Operation, Store, StoreHealth, Transaction, TransactionClass, one_by_one
+from penstock.ports.store import Operation, Store, StoreHealth, Transaction, TransactionClass
 from tests.engine.support.scene import WORKFLOW, Scene
+from tests.support.one_by_one import one_by_one
 
 T = TypeVar("T")
 ERRORS = [
@@ -111,8 +112,8 @@ async def test_tasks_whose_backoff_ended_are_ready_after_the_store_is_back(scene
         await until(lambda: store.refused >= 3, sweeping)
         scene.clock.advance(1_000)
         store.error = None
-        queue = await scene.queue(WORKFLOW)
-        await until(lambda: not scene.tables.tasks_delayed.of(queue.queue_id), sweeping)
+        await scene.queue(WORKFLOW)
+        await until(lambda: scene.tables.count("tasks", "state = 'delayed'") == 0, sweeping)
     finally:
         sweeping.cancel()
         await asyncio.wait([sweeping])

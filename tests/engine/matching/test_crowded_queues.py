@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from penstock.core.scheduling.dispatch import HoldReason, PollStatus
 from penstock.engine.matching.dispatcher import POLLS_PER_CLAIM, Dispatcher, PollAnswer
-from penstock.ports.store import Operation, Store, StoreHealth, Transaction, TransactionClass, one_by_one
+from penstock.ports.store import Operation, Store, StoreHealth, Transaction, TransactionClass
 from penstock.ports.wakeups import queue_topic
 from tests.engine.support.scene import WORKFLOW, Scene, a_poll
+from tests.support.one_by_one import one_by_one
 
 T = TypeVar("T")
 LONG_MS = 60_000
@@ -146,7 +147,7 @@ async def test_a_poll_sent_twice_at_once_leases_one_task_and_both_receive_it(sce
     assert [each.task.lease_token for each in first.leased] == [
         each.task.lease_token for each in second.leased
     ]
-    assert len(scene.tables.tasks_leased.of((await scene.queue(WORKFLOW)).queue_id)) == 1
+    assert scene.tables.count("tasks", "kind = 'workflow' AND state = 'leased'") == 1
 
 
 async def test_a_poll_sent_twice_that_waits_leases_one_task_when_two_come(scene: Scene, crowd: Crowd):
@@ -156,7 +157,7 @@ async def test_a_poll_sent_twice_that_waits_leases_one_task_when_two_come(scene:
         await scene.start(f"order-{number}")
     first, second = await asyncio.gather(*polls)
     assert [each.task.task_id for each in first.leased] == [each.task.task_id for each in second.leased]
-    assert len(scene.tables.tasks_leased.of((await scene.queue(WORKFLOW)).queue_id)) == 1
+    assert scene.tables.count("tasks", "kind = 'workflow' AND state = 'leased'") == 1
 
 
 async def test_a_repeated_poll_takes_over_when_the_first_hangs_up(scene: Scene, crowd: Crowd):

@@ -43,10 +43,13 @@ class DispatcherHarness:
         """A long poll that has claimed once, got nothing, and waits."""
         task = asyncio.create_task(self.poll(LONG_MS, worker_id, **changes))
         self._polls.append(task)
-        before = self.dispatcher.open_polls
-        await until(lambda: self.dispatcher.open_polls > before or task.done())
+        before = self._waiters()
+        await until(lambda: self._waiters() > before or task.done())
         await self.quiet()
         return task
+
+    def _waiters(self) -> int:
+        return sum(len(each.waiters) for each in self.dispatcher._queues.values())
 
     async def quiet(self) -> None:
         """Wait until no claim and no hand-back is in progress."""
@@ -411,7 +414,7 @@ async def test_of_several_tasks_all_wait_again(scene: Scene, harness: Dispatcher
         await scene.start(f"order-{number}")
     scene.wakeups._listeners[f"queue:{queue.queue_id}"] = silenced
     scene.wakeups.notify([f"queue:{queue.queue_id}"])
-    await until(lambda: bool(scene.tables.tasks_leased.groups))
+    await until(lambda: scene.tables.count("tasks", "state = 'leased'") > 0)
     poll.cancel()
     await asyncio.wait([poll])
     await harness.quiet()

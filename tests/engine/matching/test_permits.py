@@ -20,7 +20,7 @@ CLAIM_MS = 5_000
 
 
 @pytest.fixture
-def scene() -> Scene:
+async def scene() -> Scene:
     return a_scene()
 
 

@@ -25,7 +25,7 @@ TURNS = 2_000
 
 
 @pytest.fixture
-def scene() -> Scene:
+async def scene() -> Scene:
     return a_scene()
 
 

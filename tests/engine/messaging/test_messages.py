@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from penstock.core import payload_codec
 from penstock.core.history.commands import ContinueAsNew, FailWorkflow, OpenConditionWait, StartTimer
@@ -209,7 +208,8 @@ async def test_a_chain_of_runs_reads_each_message_once(scene: Scene):
         before = [{"read": n - 1}] if n > 1 else []
         assert await stream_events(scene, current(scene)) == [*before, *range(n, 6)]
         await complete(scene, await scene.take(WORKFLOW), AGAIN, read=n)
-    [stream] = await scene.read(lambda tx: tx.messages.streams_of(current(scene).run_id))
+    run_id = current(scene).run_id
+    [stream] = await scene.read(lambda tx: tx.messages.streams_of(run_id))
     assert (stream.last_position, stream.delivered_position, stream.through_position) == (5, 5, 5)
 
 
@@ -234,9 +234,7 @@ async def test_so_many_unread_messages_and_no_more_wait_for_a_workflow(scene: Sc
     await scene.start()
     await send(scene, "m1", 1)
     most = scene.ctx.bounds.unseen_signals_max
-    name = ("default", "order-1", "orders")
-    stream = scene.tables.message_streams[name]
-    scene.tables.message_streams[name] = replace(stream, last_position=most)
+    scene.tables.execute("UPDATE message_streams SET last_position = ?", most)
     with pytest.raises(InvalidInput) as refused:
         await send(scene, "m2", 2)
     assert refused.value.reason is Reason.STRUCTURAL_LIMIT_EXCEEDED
@@ -255,10 +253,8 @@ async def test_so_many_streams_and_no_more_has_a_workflow(scene: Scene):
 
 async def test_a_stream_that_is_read_for_ever_takes_no_more_and_more_room(scene: Scene):
     await scene.start()
-    name = ("default", "order-1", "orders")
     for n in range(1, 3 * REMEMBERED, 500):
         for each in range(n, n + 500):
             await send(scene, f"m{each}", each)
         await complete(scene, await scene.take(WORKFLOW), AGAIN, read=n + 499)
-    assert len(scene.tables.messages.of(name)) == REMEMBERED
-    assert all(message.input is None for message in scene.tables.messages.of(name).values())
+    assert scene.tables.count("messages", "input IS NULL") == scene.tables.count("messages") == REMEMBERED

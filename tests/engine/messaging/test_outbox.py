@@ -16,7 +16,6 @@ from penstock.engine.workflows import outbox_relay, run_close
 from penstock.engine.workflows.run_close import EndMode
 from penstock.ports.store import Store, Tx
 from penstock.settings import load
-from penstock.stores.memory import MemoryStore
 from penstock.stores.postgres.schema import migrate
 from penstock.stores.postgres.store import PostgresStore
 from penstock.stores.sqlite.store import SqliteStore
@@ -100,21 +99,17 @@ async def test_a_child_that_has_ended_already_is_left_alone(scene: Scene):
 # ── Two servers ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path | None:
-    """The database of both servers: none (memory), a file, or a PostgreSQL database of the test's own."""
-    match request.param:
-        case "sqlite":
-            return tmp_path / "penstock.db"
-        case "postgres":
-            url: str = request.getfixturevalue("postgres_url")
-            return url
-        case _:
-            return None
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
+    """The database of both servers: a file, or a PostgreSQL database of the test's own."""
+    if request.param == "sqlite":
+        return tmp_path / "penstock.db"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
 
 
 @pytest.fixture
-async def stores(address: str | Path | None) -> AsyncIterator[list[Store]]:
+async def stores(address: str | Path) -> AsyncIterator[list[Store]]:
     """The stores of two servers: one shared, or two on one database."""
     clock, wakeups = ManualClock(NOW_MS), LocalWakeups()
     opened: list[Store]
@@ -124,8 +119,6 @@ async def stores(address: str | Path | None) -> AsyncIterator[list[Store]]:
         case str():
             await migrate(address)
             opened = [await PostgresStore.open(address, LocalWakeups()) for _ in range(2)]
-        case None:
-            opened = [MemoryStore(clock, wakeups)] * 2
     yield opened
     for store in set(opened):
         await store.close()

@@ -181,7 +181,7 @@ async def test_a_query_whose_worker_died_goes_to_another():
     assert lost is not None
     [row] = scene.tables.queries.values()
     row_id, far = row.query_id, row.expires_at_ms + 10**9
-    scene.tables.queries[row_id] = replace(row, expires_at_ms=far)
+    scene.tables.execute("UPDATE query_tasks SET expires_at_ms = ? WHERE query_id = ?", far, row_id)
     scene.clock.set(lost.query.lease_expires_at_ms or 0)
     assert await expired_queries(scene.ctx).sweep() == 1
     await answer(scene.ctx, "w2")

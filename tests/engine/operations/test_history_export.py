@@ -74,6 +74,7 @@ async def test_a_run_that_is_deleted_meanwhile_is_not_exported_in_part() -> None
 
     async def forget(tx: Tx) -> None:
         tx.retention.forget(closed)
+        await tx.retention.clear(run.run_id, 100)
 
     await scene.ctx.store.transact(forget, key=run.run_id)
     with pytest.raises(NotFound):

@@ -12,14 +12,14 @@ from penstock.engine.maintenance.sweepers.old_records import HOUR_MS, old_record
 from penstock.engine.operations import journal
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
-from penstock.stores.memory import MemoryStore
 from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, Scene, of
+from tests.support.ephemeral import ephemeral_store
 
 
 def keeping(scene: Scene) -> Scene:
     """A scene with a journal."""
-    store = MemoryStore(scene.clock, scene.wakeups, journals=True)
+    store = ephemeral_store(scene.clock, scene.wakeups, journals=True)
     return dataclasses.replace(scene, ctx=replace(scene.ctx, store=store))
 
 

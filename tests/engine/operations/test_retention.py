@@ -49,8 +49,9 @@ async def test_a_run_goes_when_its_time_is_over_and_with_all_that_it_had() -> No
     assert pruned.obstacle is None
     assert (pruned.cleared.events, pruned.cleared.activities) == (run.last_sequence, 1)
     tables = scene.tables
-    left = (tables.runs, tables.instances, tables.events, tables.activities, tables.tasks, tables.remains)
+    left = (tables.runs, tables.instances, tables.events, tables.activities, tables.tasks)
     assert [len(each) for each in left] == [0] * len(left)
+    assert tables.count("deleted_runs") == 0
     assert scene.ctx.upkeep.runs_pruned == 1
 
 
@@ -76,17 +77,10 @@ async def test_of_a_chain_the_older_runs_go_first_and_the_workflow_id_with_the_l
     scene = await a_house(days=1)
     current = await a_closed_run(scene)
     older = await a_closed_run(scene, "older")
-
-    async def chain(tx: Tx) -> None:
-        tx.retention.forget(older)
-
-    await scene.ctx.store.transact(chain, key="chain")
-    older = replace(older, workflow_id=current.workflow_id, run_number=0)
-
-    async def insert(tx: Tx) -> None:
-        tx.runs.insert(older)
-
-    await scene.ctx.store.transact(insert, key="chain")
+    scene.tables.execute(
+        "UPDATE runs SET workflow_id = ?, run_number = 0 WHERE run_id = ?", current.workflow_id, older.run_id
+    )
+    scene.tables.execute("DELETE FROM instances WHERE workflow_id = 'older'")
     scene.clock.advance(2 * DAY_MS)
     assert (await retention.prune(scene.ctx, current.run_id)).obstacle is Obstacle.OLDER_RUNS
     assert (await retention.prune(scene.ctx, older.run_id)).obstacle is None

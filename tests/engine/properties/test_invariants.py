@@ -37,7 +37,7 @@ from penstock.engine.workflows.run_close import EndMode
 from penstock.engine.workflows.workflow_reports import WAITING_FOR_HISTORY
 from penstock.errors import PenstockError
 from tests.engine.support import direct
-from tests.engine.support.scene import ACTIVITY, DONE, WORKFLOW, a_scene, charge, of, tries
+from tests.engine.support.scene import ACTIVITY, DONE, WORKFLOW, Scene, a_scene, charge, of, tries
 from tests.support.effort import times
 
 SCHEDULED = {"ActivityScheduled", "TimerScheduled"}
@@ -76,7 +76,7 @@ class Laws(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._loop = asyncio.new_event_loop()
-        self.scene = a_scene(worker_stale_after_seconds="3600")
+        self.scene = self._loop.run_until_complete(self._enter())
         self.acknowledged: dict[str, RunId] = {}
         self.seen: dict[RunId, list[RecordedEvent]] = {}
         self.past: list[Leased] = []
@@ -84,7 +84,11 @@ class Laws(RuleBasedStateMachine):
         for worker_id in ("w1", "w2"):
             self.do(self.scene.register(worker_id))
 
+    async def _enter(self) -> Scene:
+        return a_scene(worker_stale_after_seconds="3600")
+
     def teardown(self) -> None:
+        self._loop.run_until_complete(self.scene.ctx.store.close())
         self._loop.close()
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -266,8 +270,7 @@ class Laws(RuleBasedStateMachine):
     # ── Laws ────────────────────────────────────────────────────────────────────────────────────────────
 
     def history(self, run_id: RunId) -> list[RecordedEvent]:
-        events = self.scene.tables.events
-        return [events[run_id, place] for place in range(1, self.scene.run(run_id).last_sequence + 1)]
+        return list(self.scene.tables.read(lambda tx: tx.histories.page(run_id, 0, 10_000)))
 
     @invariant()
     def no_acknowledged_run_is_lost(self) -> None:
@@ -300,7 +303,7 @@ class Laws(RuleBasedStateMachine):
             reported = [
                 (event.type, json.loads(event.payload).get("sequence")) for event in self.history(run_id)
             ]
-            waiting = self.scene.tables.buffers.of(run_id).values()
+            waiting = self.scene.tables.buffered_events.get(run_id, [])
             ended = Counter(step for kind, step in reported if kind in STEP_ENDS)
             ended.update(event.payload["sequence"] for event in waiting if event.type in STEP_ENDS)
             steps = [step for kind, step in reported if kind in SCHEDULED]
@@ -315,10 +318,11 @@ class Laws(RuleBasedStateMachine):
         tables = self.scene.tables
         activities = Counter(each.run_id for each in tables.activities.values() if each.status.is_open)
         timers = Counter(each.run_id for each in tables.timers.values() if each.state is TimerState.OPEN)
+        buffered = tables.buffered_events
         for run_id, run in tables.runs.items():
             assert run.open_activities == activities[run_id]
             assert run.open_timers == timers[run_id]
-            assert run.buffered == len(tables.buffers.of(run_id))
+            assert run.buffered == len(buffered.get(run_id, []))
 
     @invariant()
     def lanes_count_the_tasks_that_are_ready(self) -> None:

@@ -50,7 +50,7 @@ from penstock.engine.workflows.workflow_reports import WAITING_FOR_HISTORY
 from penstock.errors import PenstockError, Reason
 from penstock.ports.store import Store
 from penstock.settings import load
-from penstock.stores.memory import MemoryStore
+from penstock.stores.sqlite.ephemeral import EphemeralStore
 from penstock.wakeups.local import LocalWakeups
 from tests.engine.support import run_invariants
 from tests.engine.support.programs import (
@@ -180,7 +180,7 @@ class RandomPrograms(RuleBasedStateMachine):
             self.do(self.scene.register(worker_id))
 
     async def open_store(self) -> Store:
-        return MemoryStore(self._clock, self._wakeups)
+        return EphemeralStore.create(self._clock, self._wakeups)
 
     async def _enter(self) -> Scene:
         ctx = EngineContext(await self.open_store(), self._wakeups, self._entropy, self._settings)

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TypeVar
 
-from penstock.ports.store import Operation, Store, StoreHealth, Transaction, TransactionClass, one_by_one
+from penstock.ports.store import Operation, Store, StoreHealth, Transaction, TransactionClass
+from tests.support.one_by_one import one_by_one
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""An in-memory engine with a manual clock, and the steps that its tests are made of."""
+"""An engine on an ephemeral store with a manual clock, and the steps that its tests are made of."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ from penstock.engine.workflows.starts import STANDALONE_TYPE, Start
 from penstock.engine.workflows.workflow_reports import WorkflowTaskReceipt
 from penstock.ports.store import Tx
 from penstock.settings import load
-from penstock.stores.memory import MemoryStore
-from penstock.stores.memory.tables import Tables
+from penstock.stores.sqlite.store import SqliteStore
 from penstock.wakeups.local import LocalWakeups
 from tests.engine.support import direct
+from tests.engine.support.tables import Tables
 from tests.support.builders import NOW_MS
 from tests.support.clock import ManualClock
 from tests.support.entropy import CountingEntropy
+from tests.support.ephemeral import ephemeral_store
 
 T = TypeVar("T")
 WORKFLOW, ACTIVITY = TaskKind.WORKFLOW, TaskKind.ACTIVITY
@@ -79,8 +80,8 @@ class Scene:
     def tables(self) -> Tables:
         """Direct access to the rows, for what no operation returns."""
         store = self.ctx.store
-        assert isinstance(store, MemoryStore)
-        return store._tables
+        assert isinstance(store, SqliteStore)
+        return Tables(store)
 
     # ── Callers ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,7 +115,7 @@ class Scene:
     async def claim(self, kind: TaskKind, worker_id: str = "w1", **changes: Any) -> Leased | None:
         """Claim one task for a worker, registering it if necessary; None if there is none."""
         poll = a_poll(kind, worker_id, **changes)
-        if ("default", worker_id) not in self.tables.workers:
+        if await self.read(lambda tx: tx.workers.get("default", worker_id)) is None:
             await self.register(worker_id, task_queue=poll.task_queue)
         [verdict] = await self.ask(poll)
         match verdict:
@@ -214,24 +215,31 @@ class Scene:
         return dict(json.loads(events[sequence].payload))
 
     def run(self, run_id: RunId) -> Run:
-        return self.tables.runs[run_id]
+        found = self.tables.read(lambda tx: tx.runs.get(run_id))
+        assert found is not None
+        return found
 
     def task(self, task_id: TaskId) -> Task:
-        return self.tables.tasks[task_id]
+        found = self.tables.read(lambda tx: tx.tasks.get(task_id))
+        assert found is not None
+        return found
 
     def activity(self, leased: Leased) -> Activity:
         assert leased.activity is not None
-        return self.tables.activities[leased.activity.activity_id]
+        activity_id = leased.activity.activity_id
+        found = self.tables.read(lambda tx: tx.activities.get(activity_id))
+        assert found is not None
+        return found
 
     def live(self, run_id: RunId) -> list[Task]:
-        return [self.tables.tasks[task_id] for task_id in self.tables.tasks_live.of(run_id)]
+        return self.tables.live_tasks(run_id)
 
 
 def a_scene(**settings: str) -> Scene:
-    """An in-memory engine; settings by their names without prefix, in lower case."""
+    """An engine on an empty store; settings by their names without prefix, in lower case."""
     clock, wakeups = ManualClock(NOW_MS), LocalWakeups()
     given = {"DW_AUTH_DRIVER": "none"} | {f"DW_{name.upper()}": value for name, value in settings.items()}
-    ctx = EngineContext(MemoryStore(clock, wakeups), wakeups, CountingEntropy(), load(given))
+    ctx = EngineContext(ephemeral_store(clock, wakeups), wakeups, CountingEntropy(), load(given))
     return Scene(ctx, clock, wakeups)
 
 

@@ -33,7 +33,7 @@ async def a_family(scene: Scene, **child: Any) -> tuple[Run, Leased]:
 
 def child_of(scene: Scene, parent: Run, step: int = 1) -> Run:
     """The newest run of a child."""
-    row = scene.tables.children.of(parent.run_id)[step]
+    row = scene.tables.children[parent.run_id, step]
     return scene.run(scene.tables.instances["default", row.workflow_id].run_id)
 
 
@@ -245,7 +245,7 @@ async def test_a_child_is_treated_as_its_policy_says_when_its_parent_is_ended(
     assert child.status is status
     if not child.is_open:
         assert "order-1" in (await scene.payload(child.run_id, -1))["reason"]
-    assert scene.tables.children.of(parent.run_id)[1].state is ChildState.CLOSED
+    assert scene.tables.children[parent.run_id, 1].state is ChildState.CLOSED
 
 
 @pytest.mark.parametrize(("policy", "status"), POLICIES)
@@ -332,7 +332,7 @@ async def test_a_workflow_that_took_the_id_of_a_child_is_not_ended_in_its_place(
     stranger = await scene.start("stranger")
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)
     [message] = [each for each in scene.tables.outbox.values() if each.kind is OutboxKind.TERMINATE]
-    scene.tables.instances["default", "ship-1"] = scene.tables.instances["default", "stranger"]
+    scene.tables.execute("UPDATE instances SET run_id = ? WHERE workflow_id = 'ship-1'", stranger.run_id)
     assert message.workflow_id == "ship-1"
     await deliver(scene)
     assert scene.run(stranger.run_id).is_open

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from penstock.core.model import RunStatus, TaskState
 from penstock.core.scheduling.polls import Leased
@@ -33,9 +32,11 @@ async def a_leased_activity(scene: Scene) -> Leased:
 
 def close(scene: Scene, leased: Leased) -> None:
     """Close the run and leave the lease, which no operation does."""
-    run = scene.run(leased.run.run_id)
-    scene.tables.runs[run.run_id] = replace(
-        run, status=RunStatus.COMPLETED, closed_reason="completed", closed_at_ms=scene.clock.now_ms()
+    scene.tables.execute(
+        "UPDATE runs SET status = ?, closed_reason = 'completed', closed_at_ms = ? WHERE run_id = ?",
+        RunStatus.COMPLETED.value,
+        scene.clock.now_ms(),
+        leased.run.run_id,
     )
 
 
@@ -59,7 +60,10 @@ async def test_a_failure_and_a_heartbeat_of_a_leased_task_of_a_closed_run_are_re
 
 async def test_a_task_of_a_closed_run_that_nobody_holds_is_refused_by_the_other_name(scene: Scene):
     leased = await a_leased_task(scene)
-    scene.tables.tasks[leased.task.task_id] = replace(leased.task, state=TaskState.CANCELLED)
+    scene.tables.execute(
+        "UPDATE tasks SET state = 'cancelled', lease_token = NULL, lease_expires_at_ms = NULL WHERE task_id = ?",
+        leased.task.task_id,
+    )
     with pytest.raises(LeaseLost) as refused:
         await scene.complete(leased, DONE, report=of(leased, digest="late"))
     assert refused.value.reason is Reason.RUN_CLOSED

@@ -123,7 +123,7 @@ async def test_what_waited_for_a_leased_task_does_not_outlive_the_run(scene: Sce
     assert scene.run(run.run_id).buffered == 1
     await run_close.end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)
     assert scene.run(run.run_id).buffered == 0
-    assert scene.tables.buffers.groups == {}
+    assert scene.tables.buffered_events == {}
     assert (await scene.types(run.run_id))[-1] == "WorkflowCancelled"
 
 

@@ -198,7 +198,7 @@ async def test_a_timer_that_is_open_though_its_run_is_closed_is_cancelled_and_to
     await scene.decide(StartTimer(1))
     await end_run(scene.ctx, "default", "order-1", EndMode.CANCEL, None)
     left = replace(scene.tables.timers[TimerId(f"{run.run_id}-t1")], state=TimerState.OPEN)
-    scene.tables.timers[left.timer_id] = left
+    scene.tables.execute("UPDATE timers SET state = 'open' WHERE timer_id = ?", left.timer_id)
     scene.clock.advance(1_000)
     before = await scene.types(run.run_id)
     assert await timers.fire(scene.ctx, left.timer_id)

@@ -268,7 +268,7 @@ async def test_what_waited_is_dropped_when_the_task_closes_the_run(scene: Scene)
     await scene.complete(deciding, DONE)
     assert (await scene.types(deciding.run.run_id))[-1] == "WorkflowCompleted"
     assert scene.run(deciding.run.run_id).buffered == 0
-    assert scene.tables.buffers.groups == {}
+    assert scene.tables.buffered_events == {}
 
 
 async def test_what_waited_follows_a_failure_and_is_there_for_the_next_attempt(scene: Scene):

@@ -12,7 +12,7 @@ from penstock.engine.matching import dispatcher
 from penstock.engine.runtime import deadlines
 from penstock.errors import Reason, Unavailable
 from penstock.settings import load
-from penstock.stores.memory import MemoryStore
+from penstock.stores.sqlite.ephemeral import EphemeralStore
 from tests.server.client import Client
 from tests.server.conftest import SETTINGS
 
@@ -43,8 +43,8 @@ async def test_a_new_poll_with_the_database_down_keeps_poll_status_and_task(
         raise Unavailable(Reason.STORE_UNAVAILABLE, "The database is down.", outcome="none")
 
     with monkeypatch.context() as patched:
-        patched.setattr(MemoryStore, "read", down)
-        patched.setattr(MemoryStore, "transact", down)
+        patched.setattr(EphemeralStore, "read", down)
+        patched.setattr(EphemeralStore, "transact", down)
         reply = await server.post(*poll(kind), role="worker", namespace="default")
     assert reply.status == 503
     assert reply.json["reason"] in ("store_unavailable", "query_task_queue_unavailable")
@@ -62,7 +62,7 @@ async def test_a_poll_ends_in_its_time_though_the_database_does_not_answer(
     for module in (deadlines, dispatcher):
         monkeypatch.setattr(module, "LOOK_GRACE_S", 0.05)
     with monkeypatch.context() as patched:
-        patched.setattr(MemoryStore, stuck, never)
+        patched.setattr(EphemeralStore, stuck, never)
         reply = await server.post(*poll(kind, timeout_seconds=0), role="worker", namespace="default")
     assert reply.status in (200, 503)
     assert (reply.json["task"], reply.json["poll_status"]) == (None, "unavailable")
@@ -78,7 +78,7 @@ async def test_a_poll_for_two_kinds_of_work_ends_in_its_time_though_the_database
         monkeypatch.setattr(module, "LOOK_GRACE_S", 0.05)
     asked = poll("workflow-tasks", timeout_seconds=0, task_kinds=["workflow", "update_validation"])
     with monkeypatch.context() as patched:
-        patched.setattr(MemoryStore, "transact", never)
+        patched.setattr(EphemeralStore, "transact", never)
         reply = await server.post(*asked, role="worker", namespace="default")
     assert (reply.json["task"], reply.json["poll_status"]) == (None, "unavailable")
 
@@ -90,7 +90,7 @@ async def test_a_poll_that_the_server_fails_on_keeps_poll_status_and_task(
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patched:
-        patched.setattr(MemoryStore, "transact", broken)
+        patched.setattr(EphemeralStore, "transact", broken)
         reply = await server.post(*poll("activity-tasks"), role="worker", namespace="default")
     assert reply.status == 500
     assert (reply.json["task"], reply.json["poll_status"]) == (None, "unavailable")
@@ -111,9 +111,9 @@ async def test_a_report_with_the_database_down_names_its_task_however_long_ago_i
     report = {"activity_attempt_id": task["activity_attempt_id"], "lease_owner": "w1", "result": None}
     path = f"/api/worker/activity-tasks/{task['task_id']}/complete"
     with monkeypatch.context() as patched:
-        patched.setattr(MemoryStore, "read", down)
-        patched.setattr(MemoryStore, "transact", down)
-        patched.setattr(MemoryStore, "transact_all", down)
+        patched.setattr(EphemeralStore, "read", down)
+        patched.setattr(EphemeralStore, "transact", down)
+        patched.setattr(EphemeralStore, "transact_all", down)
         reply = await server.post(path, report, role="worker", namespace="default")
     assert reply.status == 503
     assert reply.json["task_id"] == task["task_id"]
@@ -126,6 +126,6 @@ async def test_a_namespace_that_was_never_seen_is_not_believed_in_while_the_data
         raise Unavailable(Reason.STORE_UNAVAILABLE, "The database is down.", outcome="none")
 
     with monkeypatch.context() as patched:
-        patched.setattr(MemoryStore, "read", down)
+        patched.setattr(EphemeralStore, "read", down)
         reply = await server.post(*poll("activity-tasks"), role="worker", namespace="elsewhere")
     assert reply.status == 503

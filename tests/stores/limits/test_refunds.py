@@ -116,9 +116,7 @@ class Shop:
 
 
 @pytest.fixture
-async def journaling(
-    address: str | Path | None, clock: ManualClock, wakeups: LocalWakeups
-) -> AsyncIterator[Store]:
+async def journaling(address: str | Path, clock: ManualClock, wakeups: LocalWakeups) -> AsyncIterator[Store]:
     opened = await open_store(address, clock, wakeups, journals=True)
     yield opened
     await opened.close()

@@ -1,4 +1,4 @@
-"""All stores dispatch tasks in the same order: the memory store is the model."""
+"""All stores dispatch tasks in the same order as a model that shares no statement with them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ from penstock.core.scheduling.fairness import Lane, LaneState, VirtualClock
 from penstock.core.scheduling.gates import ScopeState
 from penstock.engine.limits.adoption import adopt
 from penstock.ports.store import Store, TransactionClass, Tx
-from penstock.stores.memory import MemoryStore
-from penstock.wakeups.local import LocalWakeups
 from tests.stores.store_operations import (
     ANYTHING,
     a_queue,
@@ -41,6 +39,7 @@ from tests.stores.store_operations import (
 )
 from tests.support.builders import NOW_MS, a_task, released
 from tests.support.clock import ManualClock
+from tests.support.dispatch_model import DispatchModel
 from tests.support.effort import times
 
 KEYS = ("", "a", "B", "ä", "z" * 64, "tenant-1", "tenant-10", "tenant-2")
@@ -343,7 +342,7 @@ class LimitedPlayer(RuledPlayer):
 async def test_the_same_history_gives_the_same_order_as_in_the_model(
     store: Store, clock: ManualClock, seed: int
 ):
-    model, candidate = Player(MemoryStore(clock, LocalWakeups()), seed), Player(store, seed)
+    model, candidate = Player(DispatchModel.store(clock), seed), Player(store, seed)
     await model.play(60)
     await candidate.play(60)
     assert len(model.dispatched) > 40
@@ -355,7 +354,7 @@ async def test_the_same_history_gives_the_same_order_as_in_the_model(
 async def test_the_same_history_under_changing_settings_gives_the_same_order_as_in_the_model(
     store: Store, clock: ManualClock, seed: int
 ):
-    model, candidate = RuledPlayer(MemoryStore(clock, LocalWakeups()), seed), RuledPlayer(store, seed)
+    model, candidate = RuledPlayer(DispatchModel.store(clock), seed), RuledPlayer(store, seed)
     await model.play(200)
     await candidate.play(200)
     assert len(model.dispatched) > 20
@@ -370,7 +369,7 @@ async def test_the_same_history_under_changing_settings_gives_the_same_order_as_
 async def test_the_same_history_under_shared_limits_gives_the_same_order_and_counts_as_in_the_model(
     store: Store, clock: ManualClock, seed: int
 ):
-    model, candidate = LimitedPlayer(MemoryStore(clock, LocalWakeups()), seed), LimitedPlayer(store, seed)
+    model, candidate = LimitedPlayer(DispatchModel.store(clock), seed), LimitedPlayer(store, seed)
     await model.play(200)
     await candidate.play(200)
     assert len(model.dispatched) > 10

@@ -27,9 +27,7 @@ ENDS = {
 
 
 @pytest.fixture
-async def journaling(
-    address: str | Path | None, clock: ManualClock, wakeups: LocalWakeups
-) -> AsyncIterator[Store]:
+async def journaling(address: str | Path, clock: ManualClock, wakeups: LocalWakeups) -> AsyncIterator[Store]:
     opened = await open_store(address, clock, wakeups, journals=True)
     yield opened
     await opened.close()

@@ -88,7 +88,6 @@ async def test_a_read_does_not_wait_for_a_row_that_another_holds(store: Store, a
     assert found.workflow_id == "one"
 
 
-@pytest.mark.parametrize("address", ["memory", "sqlite", "postgres"], indirect=True)
 async def test_reads_that_come_together_get_each_its_own_answer(store: Store):
     def start_all(tx: Tx) -> None:
         for number in range(20):

@@ -21,12 +21,15 @@ class StoreKind(StrEnum):
 
     SQLITE = "sqlite"
     POSTGRES = "postgres"
-    MEMORY = "memory"
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """A store: `path` for SQLite only, `url` for PostgreSQL only; `shown` hides any password."""
+    """A store; `shown` hides any password.
+
+    `path` is None for PostgreSQL, and for a SQLite database that is gone when the server stops; `url` is for PostgreSQL
+    only.
+    """
 
     kind: StoreKind
     path: Path | None
@@ -41,7 +44,7 @@ def parse_database_url(text: str) -> StoreLocation:
     scheme, separator, rest = text.partition("://")
     match scheme.lower() if separator else "":
         case "memory" if rest == "":
-            return _memory()
+            return _ephemeral()
         case "sqlite":
             return _sqlite(rest)
         case "postgresql" | "postgres":
@@ -50,13 +53,13 @@ def parse_database_url(text: str) -> StoreLocation:
             raise InvalidValue(f"must look like {FORMS}")
 
 
-def _memory() -> StoreLocation:
-    return StoreLocation(StoreKind.MEMORY, path=None, url=None, shown="memory://")
+def _ephemeral() -> StoreLocation:
+    return StoreLocation(StoreKind.SQLITE, path=None, url=None, shown="memory://")
 
 
 def _sqlite(rest: str) -> StoreLocation:
     if rest in ("", "/:memory:"):
-        return _memory()
+        return _ephemeral()
     if not rest.startswith("/"):
         raise InvalidValue(
             "needs three slashes before a relative path (sqlite:///penstock.db), four before /"

@@ -43,7 +43,7 @@ def connect(path: Path, synchronous: str) -> sqlite3.Connection:
         str(path), isolation_level=None, check_same_thread=False, cached_statements=256, timeout=BUSY_S
     )
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA synchronous = {'FULL' if synchronous == 'full' else 'NORMAL'}")
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
     connection.execute("PRAGMA mmap_size = 0")
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     connection.execute("PRAGMA temp_store = MEMORY")

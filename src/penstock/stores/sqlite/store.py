@@ -231,12 +231,15 @@ class SqliteStore:
     def _close_all(self) -> None:
         self._disk.shutdown()
         self._readers.shutdown()
-        for connection in (*self._read_connections, self._writing):
-            if connection is not None:
-                connection.close()
+        self._close_connections()
         with contextlib.closing(connections.connect(self._path, self._synchronous)) as last:
             last.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._lock.close()
+
+    def _close_connections(self) -> None:
+        for connection in (*self._read_connections, self._writing):
+            if connection is not None:
+                connection.close()
 
     # writing
 
