@@ -11,8 +11,8 @@ decision, and *records* writes (`tx.runs.save(…)`, no await). The store guaran
 
 An operation writes each row at most once and does not read its own writes. It may be retried from the beginning after
 a serialization failure, so it must have no side effect except through `tx`.
-Locks are taken in one order everywhere: schedule, admission, queue, scope, run, task, key, lane. Ended leases are counted in rows
-of their own, which are locked only while a transaction commits.
+Locks are taken in one order everywhere: schedule, admission, queue, scope, run, task, key, lane. Ended leases are
+counted in rows of their own, which are locked only while a transaction commits.
 """
 
 from __future__ import annotations

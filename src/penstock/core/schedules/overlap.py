@@ -37,6 +37,9 @@ class SkipReason(StrEnum):
     SCHEDULE_DELETED = "schedule_deleted"
 
 
+OVERLAPPING: Final = frozenset({SkipReason.OVERLAP, SkipReason.BUFFER_FULL})
+
+
 class Start(Struct, frozen=True):
     """Start the action now; with `terminate`, after terminating the open runs."""
 

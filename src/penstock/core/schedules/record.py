@@ -1,7 +1,7 @@
 """A schedule as it is stored: what its owner set, how far it has come, its fires and its events.
 
-Invariant `one-fire-per-moment`: a fire is a row named by its schedule, nominal moment and kind. The row, the run that it
-starts, the event and the schedule's next moment are written in one transaction under the lock of the schedule, so a
+Invariant `one-fire-per-moment`: a fire is a row named by its schedule, nominal moment and kind. The row, the run that
+it starts, the event and the schedule's next moment are written in one transaction under the lock of the schedule, so a
 crash or a second server can neither repeat nor lose a fire.
 """
 
@@ -83,6 +83,7 @@ class ScheduleProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
     failures: int = 0
     skipped: int = 0
     """Fires that started nothing, missed ones included."""
+    skipped_overlap: int = 0
     missed: int = 0
     open_runs: int = 0
     buffered: int = 0
@@ -91,7 +92,7 @@ class ScheduleProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_sequence: int = 0
     last_manual_at_ms: int = 0
     last_fire_at_ms: int | None = None
-    """The nominal moment of the latest start."""
+    """The latest nominal moment that started a run."""
     last_skip_reason: str | None = None
     last_skipped_at_ms: int | None = None
     paused_at_ms: int | None = None

@@ -14,8 +14,6 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core.history.command_effects import ExternalRequest
@@ -32,11 +30,10 @@ from penstock.core.model import (
     RunId,
     RunStatus,
 )
-from penstock.core.schedules.record import FireKey
 from penstock.engine.runs.history_writer import to_json
 from penstock.ports.store import Tx
+from penstock.ports.wakeups import OUTBOX_TOPIC
 
-OUTBOX_TOPIC = "outbox"
 _POLICIES = {
     ClosePolicy.REQUEST_CANCEL: OutboxKind.CANCEL,
     ClosePolicy.REQUEST_CANCELLATION: OutboxKind.CANCEL,
@@ -62,17 +59,6 @@ _COPIED_FIELDS = (
 """The fields of a child's closing event that are copied to its parent."""
 
 
-class FireClosed(Struct, frozen=True):
-    """How the run that a fire started has closed."""
-
-    fire: FireKey
-    status: RunStatus
-    closed_reason: str
-
-
-_decode_fire_closed = msgspec.json.Decoder(FireClosed).decode
-
-
 def send(tx: Tx, message: OutboxMessage) -> None:
     tx.outbox.insert(message)
     tx.wake(OUTBOX_TOPIC)
@@ -96,29 +82,6 @@ def notify_parent(tx: Tx, run: Run, last: NewEvent) -> None:
         payload["failure_id"] = f"{run.run_id}-f1"
         payload["failure_category"] = "child_workflow"
     _send_to_parent(tx, run, OutboxKind.CHILD_ENDED, _ENDS[run.status], payload)
-
-
-def notify_schedule(tx: Tx, run: Run) -> None:
-    """Report the end of a run to the schedule that started it, if one did."""
-    fire = run.lineage.fire
-    if fire is None:
-        return
-    send(
-        tx,
-        OutboxMessage(
-            message_id=f"{run.run_id}-{OutboxKind.FIRE_CLOSED.value}",
-            namespace=run.namespace,
-            workflow_id=run.workflow_id,
-            run_id=run.run_id,
-            kind=OutboxKind.FIRE_CLOSED,
-            payload=to_json(FireClosed(fire, run.status, run.closed_reason or run.status.value)),
-            created_at_ms=tx.now_ms,
-        ),
-    )
-
-
-def fire_closed(message: OutboxMessage) -> FireClosed:
-    return _decode_fire_closed(message.payload)
 
 
 def notify_parent_of_attempt(tx: Tx, run: Run) -> None:

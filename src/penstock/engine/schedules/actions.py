@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import lru_cache
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from penstock.core import json_text
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.id_policies import IdReusePolicy
+from penstock.core.identifiers import WORKFLOW_ID_MAX
 from penstock.core.schedules.record import FireKey, ScheduleRecord
 from penstock.core.timestamps import iso
 from penstock.engine.context import EngineContext
@@ -71,7 +73,11 @@ def start_of_fire(ctx: EngineContext, record: ScheduleRecord, fire: FireKey) -> 
 
 def workflow_id_of(record: ScheduleRecord, fire: FireKey) -> str:
     """The id of the run that a fire starts: schedule and nominal moment, to the millisecond where it has any."""
-    return f"{record.schedule_id}-{iso(fire.nominal_at_ms).replace('.000Z', 'Z')}"
+    moment = iso(fire.nominal_at_ms).replace(".000Z", "Z")
+    named, room = record.schedule_id, WORKFLOW_ID_MAX - len(moment) - 1
+    if len(named) > room:
+        named = f"{named[: room - 9]}~{hashlib.sha256(named.encode()).hexdigest()[:8]}"
+    return f"{named}-{moment}"
 
 
 def _merged(*texts: str) -> dict[str, Any]:

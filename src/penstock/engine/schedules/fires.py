@@ -23,8 +23,7 @@ from penstock.core.schedules.record import (
 )
 from penstock.core.timestamps import iso
 from penstock.engine.context import EngineContext
-from penstock.engine.messaging import outbox
-from penstock.engine.messaging.outbox import FireClosed
+from penstock.engine.runs.fire_closed import FireClosed, fire_closed_of
 from penstock.engine.schedules.locked_schedule import LockedSchedule
 from penstock.engine.schedules.zones import timing_of
 from penstock.ports.store import Tx
@@ -102,7 +101,7 @@ async def _start_buffered(tx: Tx, schedule: LockedSchedule) -> None:
 
 async def run_closed(ctx: EngineContext, message: OutboxMessage) -> bool:
     """Record that a run of a schedule has closed: a buffered fire may start, a failure may pause the schedule."""
-    closed = outbox.fire_closed(message)
+    closed = fire_closed_of(message)
 
     async def operation(tx: Tx) -> bool:
         record = await tx.schedules.lock(closed.fire.schedule_key)

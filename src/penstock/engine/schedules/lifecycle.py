@@ -1,4 +1,4 @@
-"""Creating, reading, changing, pausing, resuming and deleting schedules. Each change is one transaction with its event."""
+"""Creating, reading, changing, pausing, resuming and deleting schedules: a transaction each, with its event."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core.schedules.overlap import SkipReason
+from penstock.core.schedules.due import after_moment, with_due
+from penstock.core.schedules.overlap import BUFFER_MAX, SkipReason
 from penstock.core.schedules.record import (
     FireRecord,
     FireState,
@@ -19,8 +20,6 @@ from penstock.core.schedules.record import (
     ScheduleRecord,
     ScheduleStatus,
 )
-from penstock.core.schedules.due import after_moment, with_due
-from penstock.core.schedules.overlap import BUFFER_MAX
 from penstock.core.schedules.spec import moments
 from penstock.engine.context import EngineContext
 from penstock.engine.runs.history_writer import DUE_TOPIC
@@ -28,7 +27,7 @@ from penstock.engine.schedules import zones
 from penstock.engine.schedules.locked_schedule import LockedSchedule
 from penstock.engine.schedules.zones import timing_of
 from penstock.engine.visibility.search_attributes import check_start
-from penstock.errors import Conflict, NotFound, Reason
+from penstock.errors import Conflict, NotFound, Reason, ValidationFailed
 from penstock.ports.store import Tx
 from penstock.ports.tables.schedules import ScheduleFilter
 from penstock.ports.tables.visibility import PageStart
@@ -97,6 +96,8 @@ async def create(ctx: EngineContext, new: NewSchedule) -> ScheduleRecord:
         timing = timing_of(record)
         record = after_moment(record, timing.spec, timing.zone, tx.now_ms, zones.VERSION)
         record = with_due(record, timing.spec, timing.zone, tx.now_ms)
+        if record.nominal_at_ms is None:
+            raise ValidationFailed({"spec": ["has no moment from now on, so it would never fire"]})
         if not await tx.schedules.create(record):
             raise _exists(schedule_id)
         tx.schedules.append_event(

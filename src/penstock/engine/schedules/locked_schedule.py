@@ -9,9 +9,7 @@ from msgspec.structs import replace
 
 from penstock.core import json_text
 from penstock.core.schedules.due import after_moment, exhausted, with_due
-from penstock.core.schedules.overlap import Skip, SkipReason, decide_fire
-from penstock.core.schedules.overlap import Buffer as BufferDecision
-from penstock.core.schedules.overlap import Overlap
+from penstock.core.schedules.overlap import OVERLAPPING, Buffer, Overlap, Skip, SkipReason, decide_fire
 from penstock.core.schedules.record import (
     FireKey,
     FireRecord,
@@ -99,7 +97,7 @@ class LockedSchedule:
         match decision:
             case Skip(reason=reason):
                 return self.skip(key, reason, before)
-            case BufferDecision(cancel=cancel):
+            case Buffer(cancel=cancel):
                 if cancel:
                     await self._end_open_runs(EndMode.CANCEL)
                 return self._buffer(key, before)
@@ -132,7 +130,7 @@ class LockedSchedule:
             fires=progress.fires + 1,
             open_runs=progress.open_runs + 1,
             remaining=None if progress.remaining is None else max(0, progress.remaining - 1),
-            last_fire_at_ms=key.nominal_at_ms,
+            last_fire_at_ms=max(progress.last_fire_at_ms or 0, key.nominal_at_ms),
             latest_workflow_id=run.workflow_id,
             latest_run_id=run.run_id,
         )
@@ -164,6 +162,7 @@ class LockedSchedule:
         progress = self.record.progress
         self.advance(
             skipped=progress.skipped + times,
+            skipped_overlap=progress.skipped_overlap + (times if reason in OVERLAPPING else 0),
             last_skip_reason=reason.value,
             last_skipped_at_ms=self._tx.now_ms,
         )

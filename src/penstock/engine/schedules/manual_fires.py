@@ -14,7 +14,7 @@ from penstock.engine.context import EngineContext
 from penstock.engine.schedules.lifecycle import not_found, on_schedule
 from penstock.engine.schedules.locked_schedule import LockedSchedule
 from penstock.engine.schedules.zones import timing_of
-from penstock.errors import InvalidInput, NotFound, Reason
+from penstock.errors import InvalidInput, Reason
 from penstock.ports.store import Transaction, Tx
 
 AT_ONCE: Final = 100
@@ -70,7 +70,7 @@ async def backfill(
     for first in range(0, len(found), AT_ONCE):
         batch = found[first : first + AT_ONCE]
         fires = [_backfill_one(ctx, namespace, schedule_id, at_ms, overlap) for at_ms in batch]
-        outcomes += await ctx.store.transact_all(fires)
+        outcomes += [*await ctx.store.transact_all(fires)]
     return BackfillResult(found, outcomes)
 
 
@@ -113,8 +113,3 @@ def _backfill_one(
         return fire
 
     return Transaction(operation, f"schedule:{namespace}:{schedule_id}")
-
-
-def is_gone(outcome: Exception) -> bool:
-    """Whether a fire failed because its schedule was deleted in the meantime."""
-    return isinstance(outcome, NotFound)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from datetime import UTC, tzinfo
 from functools import cache
+from importlib import import_module
 from importlib.resources import files
 from typing import Final
 from zoneinfo import ZoneInfo
 
-import tzdata
 from msgspec import Struct
 
 from penstock.core.schedules.record import ScheduleRecord
@@ -20,7 +20,7 @@ from penstock.core.schedules.spec import ScheduleSpec
 from penstock.core.schedules.spec_text import stored_spec
 from penstock.schema.nearest import nearest
 
-VERSION: Final = tzdata.IANA_VERSION
+VERSION: Final = str(import_module("tzdata").IANA_VERSION)
 """Versions order as text: 2025b, 2026a."""
 
 

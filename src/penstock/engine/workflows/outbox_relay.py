@@ -29,7 +29,7 @@ _ENDS = {OutboxKind.CANCEL: EndMode.CANCEL, OutboxKind.TERMINATE: EndMode.TERMIN
 Deliver = Callable[[EngineContext, OutboxMessage], Awaitable[bool]]
 
 
-async def deliver(ctx: EngineContext, message_id: str, *, fire_closed: Deliver) -> bool:
+async def deliver(ctx: EngineContext, message_id: str, fire_closed: Deliver | None = None) -> bool:
     """Apply an outbox message and delete it; False if another server has done so already.
 
     `fire_closed` delivers what is for a schedule.
@@ -39,6 +39,7 @@ async def deliver(ctx: EngineContext, message_id: str, *, fire_closed: Deliver) 
     if message is None:
         return False
     if message.kind is OutboxKind.FIRE_CLOSED:
+        assert fire_closed is not None, "schedules report to the sweeper's relay"
         return await fire_closed(ctx, message)
     if message.kind in _ENDS:
         return await _end_child(ctx, message)

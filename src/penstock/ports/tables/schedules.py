@@ -43,8 +43,8 @@ class Schedules(Protocol):
         """Keys of schedules that have something to do."""
         ...
 
-    async def count_due(self, first_ms: int, last_ms: int) -> int:
-        """How many schedules, of all namespaces, are due in a period."""
+    async def count_due(self, namespace: str, first_ms: int, last_ms: int) -> int:
+        """How many schedules of a namespace are due in a period."""
         ...
 
     def save(self, record: ScheduleRecord) -> None: ...

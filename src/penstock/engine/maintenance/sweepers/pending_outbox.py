@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
-from penstock.engine.messaging.outbox import OUTBOX_TOPIC
 from penstock.engine.schedules import fires
 from penstock.engine.workflows import outbox_relay
 from penstock.ports.tables.next_due import Due
+from penstock.ports.wakeups import OUTBOX_TOPIC
 
 
 def pending_outbox(ctx: EngineContext) -> Sweeper[str]:
@@ -17,7 +17,7 @@ def pending_outbox(ctx: EngineContext) -> Sweeper[str]:
 
 
 async def _deliver(ctx: EngineContext, message_id: str) -> bool:
-    return await outbox_relay.deliver(ctx, message_id, fire_closed=fires.run_closed)
+    return await outbox_relay.deliver(ctx, message_id, fires.run_closed)
 
 
 async def _find(ctx: EngineContext, limit: int) -> Sequence[str]:

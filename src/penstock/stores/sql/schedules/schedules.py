@@ -55,8 +55,8 @@ class SqlSchedules(Repository):
     async def due(self, now_ms: int, limit: int) -> Sequence[str]:
         return [row[1] for row in await self._session.fetch("due_schedules", now_ms, limit)]
 
-    async def count_due(self, first_ms: int, last_ms: int) -> int:
-        [row] = await self._session.fetch("count_due_between", first_ms, last_ms)
+    async def count_due(self, namespace: str, first_ms: int, last_ms: int) -> int:
+        [row] = await self._session.fetch("count_due_between", namespace, first_ms, last_ms)
         return int(row[1])
 
     def save(self, record: ScheduleRecord) -> None:

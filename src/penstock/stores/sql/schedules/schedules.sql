@@ -51,8 +51,9 @@ SELECT 1, t.schedule_key FROM schedules t
 
 -- name: count_due_between
 -- unmerged
--- takes: first_ms bigint, last_ms bigint
-SELECT 1, count(*) FROM schedules t WHERE t.due_at_ms >= :first_ms AND t.due_at_ms <= :last_ms;
+-- takes: namespace text, first_ms bigint, last_ms bigint
+SELECT 1, count(*) FROM schedules t
+ WHERE t.namespace = :namespace AND t.due_at_ms >= :first_ms AND t.due_at_ms <= :last_ms;
 
 -- name: save_schedule
 -- takes: schedule_key text, namespace text, schedule_id text, action_type text, status text, note text, spec text, action text, policies text, progress text, memo text, search_attributes text, cursor_at_ms bigint, nominal_at_ms bigint, due_at_ms bigint, zone_version text, created_at_ms bigint, updated_at_ms bigint, version bigint
