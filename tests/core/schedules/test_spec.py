@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.schedules.cron import Calendar, Cron, InvalidExpression, Range
-from penstock.core.schedules.overlap import BUFFER_MAX, Buffer, Overlap, Skip, SkipReason, StartNow, decide_fire
+from penstock.core.schedules.overlap import (
+    BUFFER_MAX,
+    Buffer,
+    Overlap,
+    Skip,
+    SkipReason,
+    StartNow,
+    decide_fire,
+)
 from penstock.core.schedules.spec import Interval, ScheduleSpec, fires_at_ms, moments, next_moment
 from penstock.core.timestamps import instant, iso
 

@@ -41,7 +41,7 @@ OVERLAPPING: Final = frozenset({SkipReason.OVERLAP, SkipReason.BUFFER_FULL})
 
 
 class StartNow(Struct, frozen=True):
-    """StartNow the action now; with `terminate`, after terminating the open runs."""
+    """Start the action now; with `terminate`, after terminating the open runs."""
 
     terminate: bool = False
 
