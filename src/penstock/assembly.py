@@ -24,7 +24,7 @@ from penstock.engine.limits import admission
 from penstock.engine.maintenance.scheduler import SweeperScheduler
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.maintenance.sweepers.due_tasks import due_tasks
-from penstock.engine.maintenance.sweepers.due_timers import due_timers
+from penstock.engine.maintenance.sweepers.due_timers import due_schedules, due_timers
 from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
 from penstock.engine.maintenance.sweepers.expired_queries import expired_queries
 from penstock.engine.maintenance.sweepers.expired_runs import expired_runs
@@ -240,6 +240,7 @@ def _sweepers(ctx: EngineContext) -> list[Sweeper[Any]]:
     makers: tuple[Callable[[EngineContext], Sweeper[Any]], ...] = (
         expired_leases,
         due_timers,
+        due_schedules,
         due_tasks,
         overdue_activities,
         overdue_runs,

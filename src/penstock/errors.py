@@ -61,6 +61,14 @@ class Reason(StrEnum):
     INVALID_QUERY = "invalid_query"
     STRUCTURAL_LIMIT_EXCEEDED = "structural_limit_exceeded"
 
+    # Schedules
+    SCHEDULE_NOT_FOUND = "schedule_not_found"
+    SCHEDULE_ALREADY_EXISTS = "schedule_already_exists"
+    INVALID_TIME_RANGE = "invalid_time_range"
+    BACKFILL_TOO_LARGE = "backfill_too_large"
+    INVALID_AFTER_SEQUENCE = "invalid_after_sequence"
+    MEMO_TOO_LARGE = "memo_too_large"
+
     # Talking to a run
     UNKNOWN_SIGNAL = "unknown_signal"
     INVALID_SIGNAL_ARGUMENTS = "invalid_signal_arguments"

@@ -30,7 +30,8 @@ CORE_MAY_IMPORT = (
         "zlib",
     ),
     "msgspec",  # values that are cheap to make and to change
-    "datetime",  # calendar arithmetic in core.timers, which is handed its instants
+    "datetime",  # calendar arithmetic in core.timestamps and core.schedules, which are handed their instants
+    "cronsim",  # the wall-clock times of cron expressions
     *("penstock.core", "penstock.errors", "penstock.schema.nearest"),
 )
 

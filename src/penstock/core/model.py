@@ -14,6 +14,7 @@ from penstock.core.limits.policies import NO_POLICY, PLAIN, PLAIN_BY_ARRIVAL, Po
 from penstock.core.limits.rate_reports import WorkerRate
 from penstock.core.limits.windows import NOTHING, Counts
 from penstock.core.priority_levels import LEVEL_DEFAULT
+from penstock.core.schedules.record import FireKey
 from penstock.core.waits import NO_WAITS, Waits
 
 RunId = NewType("RunId", str)
@@ -209,6 +210,8 @@ class Lineage(Struct, frozen=True):
     """Of a child: the retries before its failure is reported to its parent."""
     first_run_id: RunId | None = None
     """The first run of the chain. None: this is the first one, or it predates the field."""
+    fire: FireKey | None = None
+    """The fire of a schedule that started the chain; its last run reports its end to the schedule."""
 
     @property
     def is_child(self) -> bool:
@@ -498,6 +501,8 @@ class OutboxKind(StrEnum):
     EXTERNAL_CANCEL = "external_cancel"
     EXTERNAL_ANSWER = "external_answer"
     """The outcome of a signal or cancel request that a run sent to another run."""
+    FIRE_CLOSED = "fire_closed"
+    """The run that a schedule started has closed."""
 
 
 class OutboxMessage(Struct, frozen=True):

@@ -12,10 +12,11 @@ from operator import attrgetter
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
 from penstock.core import json_text
 from penstock.core.model import NO_LINEAGE, NO_RETRY, ClosePolicy, Lineage, ReplayBlock, RetrySchedule
+from penstock.core.schedules.record import FireKey, FireKind
 from penstock.core.waits import NO_WAITS, ConditionWait, Selection, SelectionMember, Waits
 
 _EMPTY = "{}"
@@ -86,6 +87,8 @@ def encode_lineage(lineage: Lineage) -> str:
             stored[name] = value
     if lineage.is_child:
         stored["parent_close_policy"] = lineage.parent_close_policy.value
+    if lineage.fire is not None:
+        stored["fire"] = list(astuple(lineage.fire))
     if lineage.attempt != 1:
         stored["attempt"] = lineage.attempt
     if lineage.retry.given:
@@ -103,9 +106,14 @@ def decode_lineage(text: str) -> Lineage:
     if text == _EMPTY:
         return NO_LINEAGE
     stored = json_text.read(text)
-    retry = stored.pop("retry", None)
+    retry, fire = stored.pop("retry", None), stored.pop("fire", None)
     policy = ClosePolicy(stored.pop("parent_close_policy", ClosePolicy.ABANDON))
-    return Lineage(**stored, parent_close_policy=policy, retry=_retry(retry) if retry else NO_RETRY)
+    return Lineage(
+        **stored,
+        parent_close_policy=policy,
+        retry=_retry(retry) if retry else NO_RETRY,
+        fire=FireKey(fire[0], fire[1], FireKind(fire[2])) if fire else None,
+    )
 
 
 def encode_block(block: ReplayBlock | None) -> str | None:

@@ -11,8 +11,8 @@ decision, and *records* writes (`tx.runs.save(…)`, no await). The store guaran
 
 An operation writes each row at most once and does not read its own writes. It may be retried from the beginning after
 a serialization failure, so it must have no side effect except through `tx`.
-Locks are taken in one order everywhere: admission, queue, scope, run, task, key, lane. Ended leases are counted in rows
-of their own, which are locked only while a transaction commits.
+Locks are taken in one order everywhere: schedule, admission, queue, scope, run, task, key, lane. Ended leases are
+counted in rows of their own, which are locked only while a transaction commits.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from penstock.ports.tables.runs import (
     Timers,
     Updates,
 )
+from penstock.ports.tables.schedules import Schedules
 from penstock.ports.tables.streams import Messages, Streams
 from penstock.ports.tables.tasks import Queries, Queues, Tasks
 from penstock.ports.tables.visibility import Visibility
@@ -121,6 +122,8 @@ class Tx(Protocol):
     def retention(self) -> Retention: ...
     @property
     def namespace_stats(self) -> NamespaceStats: ...
+    @property
+    def schedules(self) -> Schedules: ...
     @property
     def next_due(self) -> NextDue: ...
 

@@ -11,6 +11,8 @@ from typing import Protocol
 
 Topic = str
 """What may have changed: `queue:<id>` has new tasks, `run:<id>` has new events."""
+OUTBOX_TOPIC: Topic = "outbox"
+"""There are messages to deliver."""
 
 
 def queue_topic(queue_id: int) -> Topic:

@@ -95,6 +95,7 @@ from penstock.engine.activities import retry_budget
 from penstock.engine.activities.death_detection import record_death
 from penstock.engine.context import EngineContext
 from penstock.engine.limits import budgets
+from penstock.engine.runs.fire_closed import report_closed
 from penstock.engine.runs.history_writer import append, append_last, record_external_event, requeue
 from penstock.errors import Conflict, LeaseLost, NotFound, PenstockError, Reason
 from penstock.ports.store import Transaction, Tx
@@ -615,6 +616,7 @@ async def _close_activity(
         run = replace(run, waits=kept)
     if run.host is RunHost.ACTIVITY:
         run = _close_host(tx, run, status, event, output)
+        report_closed(tx, run)
     else:
         run = await record_external_event(tx, run, [event])
     tx.runs.save(run)

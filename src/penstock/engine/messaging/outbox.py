@@ -32,8 +32,8 @@ from penstock.core.model import (
 )
 from penstock.engine.runs.history_writer import to_json
 from penstock.ports.store import Tx
+from penstock.ports.wakeups import OUTBOX_TOPIC
 
-OUTBOX_TOPIC = "outbox"
 _POLICIES = {
     ClosePolicy.REQUEST_CANCEL: OutboxKind.CANCEL,
     ClosePolicy.REQUEST_CANCELLATION: OutboxKind.CANCEL,

@@ -8,6 +8,8 @@ together, so deliveries cannot deadlock.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from msgspec.structs import replace
 
 from penstock.core.model import ChildState, OutboxKind, OutboxMessage, Run, RunId
@@ -24,12 +26,21 @@ _EXTERNAL_REQUESTS = (OutboxKind.EXTERNAL_SIGNAL, OutboxKind.EXTERNAL_CANCEL)
 _ENDS = {OutboxKind.CANCEL: EndMode.CANCEL, OutboxKind.TERMINATE: EndMode.TERMINATE}
 
 
-async def deliver(ctx: EngineContext, message_id: str) -> bool:
-    """Apply an outbox message and delete it; False if another server has done so already."""
+Deliver = Callable[[EngineContext, OutboxMessage], Awaitable[bool]]
+
+
+async def deliver(ctx: EngineContext, message_id: str, fire_closed: Deliver | None = None) -> bool:
+    """Apply an outbox message and delete it; False if another server has done so already.
+
+    `fire_closed` delivers what is for a schedule.
+    """
 
     message = await ctx.store.read(lambda tx: tx.outbox.get(message_id))
     if message is None:
         return False
+    if message.kind is OutboxKind.FIRE_CLOSED:
+        assert fire_closed is not None, "schedules report to the sweeper's relay"
+        return await fire_closed(ctx, message)
     if message.kind in _ENDS:
         return await _end_child(ctx, message)
     if message.kind in _EXTERNAL_REQUESTS:

@@ -34,6 +34,7 @@ from penstock.core.waits import NO_WAITS
 from penstock.engine.context import EngineContext
 from penstock.engine.messaging import outbox
 from penstock.engine.runs.address import Address, check_open, on_run
+from penstock.engine.runs.fire_closed import report_closed
 from penstock.engine.runs.history_writer import (
     append_last,
     flush_buffered_events,
@@ -259,6 +260,7 @@ async def settle(
     if successor is None:
         await _fail_updates(tx, run, answered)
         outbox.notify_parent(tx, run, last)
+        report_closed(tx, run)
     else:
         moved = await carry_over(tx, run, successor.run, cursors, answered)
         await begin(tx, run, successor, moved)

@@ -22,16 +22,19 @@ from penstock.core.id_policies import (
     decide_start,
 )
 from penstock.core.model import (
+    NO_LINEAGE,
     Activity,
     ActivityId,
     Blob,
     Instance,
+    Lineage,
     NewEvent,
     Run,
     RunHost,
     RunId,
     TaskPriority,
 )
+from penstock.core.schedules.record import FireKey
 from penstock.core.scheduling.retries import first_available_ms
 from penstock.core.timestamps import MINUTE_MS, earliest
 from penstock.engine.context import EngineContext
@@ -104,6 +107,8 @@ class Start(Struct, frozen=True):
     """Of a workflow: the delay of its first workflow task."""
     delivers_cancel: bool = False
     """Of a workflow: whether a cancel request before its first workflow task is delivered to its code."""
+    fire: FireKey | None = None
+    """The fire of a schedule that this start carries out."""
 
     @property
     def id_policy(self) -> IdPolicy:
@@ -385,6 +390,7 @@ def _new_run(
         start_key=request.start_key,
         last_progress_at_ms=now_ms,
         deadline_at_ms=earliest(execution_deadline, run_deadline),
+        lineage=NO_LINEAGE if request.fire is None else Lineage(fire=request.fire),
         last_step=hosts,
         last_task=hosts,
         open_activities=hosts,

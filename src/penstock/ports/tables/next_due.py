@@ -23,6 +23,7 @@ class Due(StrEnum):
     OUTBOX = "outbox"
     """An undelivered message; always due."""
     STREAM = "stream"
+    SCHEDULE = "schedule"
 
 
 class NextDue(Protocol):

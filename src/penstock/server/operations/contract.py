@@ -72,6 +72,17 @@ CONTRACT_OPERATIONS: Final = frozenset(
         "list_workers",
         "describe_worker",
         "remove_worker",
+        # schedules
+        "list_schedules",
+        "create_schedule",
+        "describe_schedule",
+        "update_schedule",
+        "delete_schedule",
+        "pause_schedule",
+        "resume_schedule",
+        "trigger_schedule",
+        "backfill_schedule",
+        "read_schedule_history",
         # search attributes
         "list_search_attributes",
         "register_search_attribute",

@@ -15,6 +15,7 @@ from penstock.server.endpoints.workflows import executions, workflow_task_report
 from penstock.server.operation import Operation, with_run
 from penstock.server.operations.limits import LIMIT_OPERATIONS
 from penstock.server.operations.messaging import STREAM_OPERATIONS
+from penstock.server.operations.schedules import SCHEDULE_OPERATIONS
 from penstock.server.operations.system import SYSTEM_OPERATIONS
 from penstock.server.operations.visibility import VISIBILITY_OPERATIONS
 from penstock.wire import requests as wire
@@ -688,4 +689,5 @@ OPERATIONS: Final = (
     *VISIBILITY_OPERATIONS,
     *SYSTEM_OPERATIONS,
     *STREAM_OPERATIONS,
+    *SCHEDULE_OPERATIONS,
 )

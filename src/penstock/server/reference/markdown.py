@@ -79,6 +79,16 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
                 "The run would exceed a limit on pending items or on its history. `limit_kind` names the limit."
             ),
         },
+        "Schedules": {
+            Reason.SCHEDULE_NOT_FOUND: "The namespace has no schedule with this id, or it was deleted.",
+            Reason.SCHEDULE_ALREADY_EXISTS: "The namespace has a schedule with this id. Nothing was changed.",
+            Reason.INVALID_TIME_RANGE: "The period of a backfill must end after it starts.",
+            Reason.BACKFILL_TOO_LARGE: (
+                "The period has more than 10,000 moments. Nothing was started; backfill it in parts."
+            ),
+            Reason.INVALID_AFTER_SEQUENCE: "The cursor of a schedule's history must be an integer of at least 0.",
+            Reason.MEMO_TOO_LARGE: "The memo exceeds `DW_MAX_MEMO_BYTES`.",
+        },
         "Signals and updates": {
             Reason.UNKNOWN_SIGNAL: "The registered workers declare no such signal for the workflow type.",
             Reason.INVALID_SIGNAL_ARGUMENTS: "The arguments do not match the signature of the handler.",

@@ -51,6 +51,7 @@ FILES = (
     "matching/workers",
     "matching/cohorts",
     "operations/nonces",
+    "schedules/schedules",
     "workflows/runs",
     "visibility/visibility",
     "workflows/histories",

@@ -22,6 +22,7 @@ from penstock.stores.sql.messaging.updates import SqlUpdates
 from penstock.stores.sql.operations.journal import SqlJournal
 from penstock.stores.sql.operations.namespaces import SqlNamespaces
 from penstock.stores.sql.operations.nonces import SqlNonces
+from penstock.stores.sql.schedules.schedules import SqlSchedules
 from penstock.stores.sql.session import RepositoryAttribute, Session
 from penstock.stores.sql.tasks.activities import SqlActivities
 from penstock.stores.sql.tasks.query_tasks import SqlQueries
@@ -63,6 +64,7 @@ class SqlTx(Struct, dict=True):
     nonces = RepositoryAttribute(SqlNonces)
     retention = RepositoryAttribute(SqlRetention)
     namespace_stats = RepositoryAttribute(SqlNamespaceStats)
+    schedules = RepositoryAttribute(SqlSchedules)
     next_due = RepositoryAttribute(SqlNextDue)
     visibility = RepositoryAttribute(SqlVisibility)
     scopes = RepositoryAttribute(SqlScopes)

@@ -168,7 +168,7 @@ _CAPABILITIES: dict[str, Any] = {
     "signals": True,
     "queries": True,
     "updates": True,
-    "schedules": False,
+    "schedules": True,
     "search_attributes": True,
     "history_export": True,
     "continue_as_new": True,

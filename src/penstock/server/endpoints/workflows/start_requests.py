@@ -50,7 +50,7 @@ def parse_workflow_start(
         if document.get(name) is not None
     }
     errors |= _memo_errors(request.memo, limits)
-    errors |= _attribute_errors(request.search_attributes, limits)
+    errors |= attribute_errors(request.search_attributes, limits)
     errors |= run_timeout_errors(request)
     if errors:
         raise ValidationFailed(errors)
@@ -137,14 +137,17 @@ def priority(request: StartWorkflow | StartActivity) -> TaskPriority:
     return priority_override(request).over(_DEFAULT_PRIORITY)
 
 
+def memo_bytes(memo: Mapping[str, Any] | None) -> int:
+    """The size of a memo, as it counts against its limit."""
+    return len(json.dumps(memo or {}, ensure_ascii=False).encode())
+
+
 def _memo_errors(memo: Mapping[str, Any] | None, limits: LimitPolicy) -> dict[str, list[str]]:
-    size = len(json.dumps(memo or {}, ensure_ascii=False).encode())
-    return (
-        {"memo": [f"must be at most {limits.memo_bytes_max} bytes"]} if size > limits.memo_bytes_max else {}
-    )
+    too_large = memo_bytes(memo) > limits.memo_bytes_max
+    return {"memo": [f"must be at most {limits.memo_bytes_max} bytes"]} if too_large else {}
 
 
-def _attribute_errors(attributes: Mapping[str, Any] | None, limits: LimitPolicy) -> dict[str, list[str]]:
+def attribute_errors(attributes: Mapping[str, Any] | None, limits: LimitPolicy) -> dict[str, list[str]]:
     errors: dict[str, list[str]] = {}
     if not attributes:
         return errors

@@ -20,4 +20,6 @@ SELECT 1, 'query', min(t.lease_expires_at_ms) FROM query_tasks t
 UNION ALL
 SELECT 1, 'outbox', 0 * min(t.created_at_ms) FROM outbox t
 UNION ALL
-SELECT 1, 'stream', min(t.expires_at_ms) FROM workflow_streams t WHERE t.expires_at_ms <= :at_ms;
+SELECT 1, 'stream', min(t.expires_at_ms) FROM workflow_streams t WHERE t.expires_at_ms <= :at_ms
+UNION ALL
+SELECT 1, 'schedule', min(t.due_at_ms) FROM schedules t WHERE t.due_at_ms <= :at_ms;

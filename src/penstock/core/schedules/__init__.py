@@ -1,0 +1,9 @@
+"""When a schedule fires, and what a fire does: pure functions of a specification, a time zone and instants.
+
+| Question | Module |
+|---|---|
+| Is this cron expression valid, and which wall-clock times does it name? | `cron` |
+| Which instants are those wall-clock times, across clock changes? | `wall_clock` |
+| When does this schedule fire next? | `spec` |
+| Given its open runs, does a fire start, wait, replace a run, or is it skipped? | `overlap` |
+"""

@@ -1,0 +1,1 @@
+"""Schedules: kept, fired by whichever server comes first, caught up, backfilled and explained."""

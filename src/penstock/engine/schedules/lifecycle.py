@@ -1,0 +1,280 @@
+"""Creating, reading, changing, pausing, resuming and deleting schedules: a transaction each, with its event."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core.schedules.due import after_moment, with_due
+from penstock.core.schedules.overlap import BUFFER_MAX, SkipReason
+from penstock.core.schedules.record import (
+    FireRecord,
+    FireState,
+    ScheduleEvent,
+    ScheduleEventType,
+    SchedulePolicies,
+    ScheduleProgress,
+    ScheduleRecord,
+    ScheduleStatus,
+)
+from penstock.core.schedules.spec import moments
+from penstock.engine.context import EngineContext
+from penstock.engine.runs.history_writer import DUE_TOPIC
+from penstock.engine.schedules import zones
+from penstock.engine.schedules.locked_schedule import LockedSchedule
+from penstock.engine.schedules.zones import timing_of
+from penstock.engine.visibility.search_attributes import check_start
+from penstock.errors import Conflict, NotFound, Reason, ValidationFailed
+from penstock.ports.store import Tx
+from penstock.ports.tables.schedules import ScheduleFilter
+from penstock.ports.tables.visibility import PageStart
+
+T = TypeVar("T")
+RECENT: Final = 10
+"""Fires and coming moments that a description shows."""
+
+
+class NewSchedule(Struct, frozen=True, kw_only=True):
+    """A schedule to be created; the specification and the action are checked already."""
+
+    namespace: str
+    schedule_id: str | None
+    spec: str
+    action: str
+    action_type: str
+    policies: SchedulePolicies
+    memo: str
+    search_attributes: str
+    note: str | None
+    paused: bool
+
+
+class ScheduleView(Struct, frozen=True):
+    """A schedule with its latest and its waiting fires, and its next moments."""
+
+    record: ScheduleRecord
+    recent: Sequence[FireRecord]
+    buffered: Sequence[FireRecord]
+    next_at_ms: Sequence[int]
+    now_ms: int
+
+
+async def create(ctx: EngineContext, new: NewSchedule) -> ScheduleRecord:
+    """Create a schedule; its first fire is the first moment after now."""
+    key = ctx.entropy.new_id()
+    schedule_id = new.schedule_id or f"schedule-{key}"
+
+    async def operation(tx: Tx) -> ScheduleRecord:
+        await check_start(tx, new.namespace, new.search_attributes)
+        record = ScheduleRecord(
+            schedule_key=key,
+            namespace=new.namespace,
+            schedule_id=schedule_id,
+            action_type=new.action_type,
+            status=ScheduleStatus.PAUSED if new.paused else ScheduleStatus.ACTIVE,
+            note=new.note,
+            spec=new.spec,
+            action=new.action,
+            policies=new.policies,
+            progress=ScheduleProgress(
+                remaining=new.policies.max_runs,
+                paused_at_ms=tx.now_ms if new.paused else None,
+                last_sequence=1,
+            ),
+            memo=new.memo,
+            search_attributes=new.search_attributes,
+            cursor_at_ms=tx.now_ms,
+            nominal_at_ms=None,
+            due_at_ms=None,
+            zone_version=zones.VERSION,
+            created_at_ms=tx.now_ms,
+            updated_at_ms=tx.now_ms,
+        )
+        timing = timing_of(record)
+        record = after_moment(record, timing.spec, timing.zone, tx.now_ms, zones.VERSION)
+        record = with_due(record, timing.spec, timing.zone, tx.now_ms)
+        if record.nominal_at_ms is None:
+            raise ValidationFailed({"spec": ["has no moment from now on, so it would never fire"]})
+        if not await tx.schedules.create(record):
+            raise _exists(schedule_id)
+        tx.schedules.append_event(
+            ScheduleEvent(
+                schedule_key=key,
+                sequence=1,
+                type=ScheduleEventType.CREATED,
+                payload="{}",
+                at_ms=tx.now_ms,
+            )
+        )
+        tx.wake(DUE_TOPIC)
+        return record
+
+    return await ctx.store.transact(operation, key=_key(new.namespace, schedule_id))
+
+
+async def describe(ctx: EngineContext, namespace: str, schedule_id: str) -> ScheduleView:
+    async def operation(tx: Tx) -> ScheduleView:
+        record = await tx.schedules.by_id(namespace, schedule_id)
+        if record is None:
+            raise not_found(schedule_id)
+        recent = await tx.schedules.latest_fires(record.schedule_key, RECENT)
+        buffered = await tx.schedules.fires(record.schedule_key, FireState.BUFFERED, RECENT)
+        return ScheduleView(record, recent, buffered, next_moments(record), tx.now_ms)
+
+    return await ctx.store.read(operation)
+
+
+def next_moments(record: ScheduleRecord) -> Sequence[int]:
+    """The next nominal moments of an active schedule."""
+    if not record.is_active or record.nominal_at_ms is None:
+        return ()
+    timing = timing_of(record)
+    coming = moments(timing.spec, timing.zone, record.cursor_at_ms)
+    return [at_ms for at_ms, _ in zip(coming, range(RECENT), strict=False)]
+
+
+async def page(
+    ctx: EngineContext, narrow: ScheduleFilter, before: PageStart | None, limit: int
+) -> Sequence[ScheduleRecord]:
+    return await ctx.store.read(lambda tx: tx.schedules.page(narrow, before, limit))
+
+
+async def history(
+    ctx: EngineContext, namespace: str, schedule_id: str, after: int, limit: int
+) -> Sequence[ScheduleEvent]:
+    """Events of the schedule that was created last with an id, deleted or not."""
+
+    async def operation(tx: Tx) -> Sequence[ScheduleEvent]:
+        record = await tx.schedules.newest_of_id(namespace, schedule_id)
+        if record is None:
+            raise not_found(schedule_id)
+        return await tx.schedules.events(record.schedule_key, after, limit)
+
+    return await ctx.store.read(operation)
+
+
+async def update(
+    ctx: EngineContext, namespace: str, schedule_id: str, change: Callable[[ScheduleRecord], ScheduleRecord]
+) -> ScheduleRecord:
+    """Change a schedule. After a change of its specification it fires at moments from now on only.
+
+    `change` must be a function of the record alone: it may be called again.
+    """
+
+    async def act(tx: Tx, schedule: LockedSchedule) -> ScheduleRecord:
+        before = schedule.record
+        changed = change(before)
+        if changed.search_attributes != before.search_attributes:
+            await check_start(tx, namespace, changed.search_attributes)
+        progress = changed.progress
+        if changed.policies.max_runs != before.policies.max_runs:
+            most = changed.policies.max_runs
+            progress = replace(progress, remaining=None if most is None else max(0, most - progress.fires))
+        schedule.record = replace(
+            changed, progress=progress, updated_at_ms=tx.now_ms, version=before.version + 1
+        )
+        if changed.spec != before.spec or changed.policies.jitter_s != before.policies.jitter_s:
+            schedule.move_cursor(tx.now_ms)
+        schedule.append(ScheduleEventType.UPDATED, {"changed": _changed(before, changed)})
+        schedule.save()
+        return schedule.record
+
+    return await on_schedule(ctx, namespace, schedule_id, act)
+
+
+async def pause(ctx: EngineContext, namespace: str, schedule_id: str, note: str | None) -> ScheduleRecord:
+    """Pause a schedule; nothing happens if it is paused."""
+
+    async def act(tx: Tx, schedule: LockedSchedule) -> ScheduleRecord:
+        if schedule.record.is_active:
+            schedule.change(status=ScheduleStatus.PAUSED, note=note, updated_at_ms=tx.now_ms)
+            schedule.advance(paused_at_ms=tx.now_ms)
+            schedule.append(ScheduleEventType.PAUSED, _noted(note))
+            schedule.save()
+        return schedule.record
+
+    return await on_schedule(ctx, namespace, schedule_id, act)
+
+
+async def resume(ctx: EngineContext, namespace: str, schedule_id: str, note: str | None) -> ScheduleRecord:
+    """Resume a paused schedule at its next moment after now: what it missed is not caught up."""
+
+    async def act(tx: Tx, schedule: LockedSchedule) -> ScheduleRecord:
+        if schedule.record.status is ScheduleStatus.PAUSED:
+            schedule.change(status=ScheduleStatus.ACTIVE, note=note, updated_at_ms=tx.now_ms)
+            schedule.advance(paused_at_ms=None)
+            schedule.move_cursor(tx.now_ms)
+            schedule.append(ScheduleEventType.RESUMED, _noted(note))
+            schedule.save()
+        return schedule.record
+
+    return await on_schedule(ctx, namespace, schedule_id, act)
+
+
+async def delete(ctx: EngineContext, namespace: str, schedule_id: str) -> ScheduleRecord:
+    """Delete a schedule and its buffered fires. Runs that it started go on; its history stays."""
+
+    async def act(tx: Tx, schedule: LockedSchedule) -> ScheduleRecord:
+        waiting = await tx.schedules.fires(schedule.record.schedule_key, FireState.BUFFERED, BUFFER_MAX)
+        for fire in waiting:
+            reason = SkipReason.SCHEDULE_DELETED.value
+            tx.schedules.save_fire(replace(fire, state=FireState.SKIPPED, reason=reason))
+        schedule.change(status=ScheduleStatus.DELETED, updated_at_ms=tx.now_ms)
+        schedule.advance(buffered=0)
+        schedule.append(ScheduleEventType.DELETED, {"reason": "deleted"})
+        schedule.save()
+        return schedule.record
+
+    return await on_schedule(ctx, namespace, schedule_id, act)
+
+
+async def on_schedule(
+    ctx: EngineContext,
+    namespace: str,
+    schedule_id: str,
+    act: Callable[[Tx, LockedSchedule], Awaitable[T]],
+) -> T:
+    """Run an operation on a schedule under its lock; raises `NotFound` if there is none with this id."""
+
+    async def operation(tx: Tx) -> T:
+        found = await tx.schedules.by_id(namespace, schedule_id)
+        record = None if found is None else await tx.schedules.lock(found.schedule_key)
+        if record is None or record.status is ScheduleStatus.DELETED:
+            raise not_found(schedule_id)
+        return await act(tx, LockedSchedule(ctx, tx, record))
+
+    return await ctx.store.transact(operation, key=_key(namespace, schedule_id))
+
+
+def not_found(schedule_id: str) -> NotFound:
+    return NotFound(
+        Reason.SCHEDULE_NOT_FOUND,
+        f"There is no schedule {schedule_id!r} in this namespace.",
+        schedule_id=schedule_id,
+    )
+
+
+def _exists(schedule_id: str) -> Conflict:
+    return Conflict(
+        Reason.SCHEDULE_ALREADY_EXISTS,
+        f"There is a schedule {schedule_id!r} already. Choose another id, update it, or delete it first.",
+        schedule_id=schedule_id,
+    )
+
+
+def _key(namespace: str, schedule_id: str) -> str:
+    return f"schedule:{namespace}:{schedule_id}"
+
+
+def _noted(note: str | None) -> Mapping[str, Any]:
+    return {} if note is None else {"note": note}
+
+
+_SHOWN_CHANGES = ("spec", "action", "policies", "note", "memo", "search_attributes")
+
+
+def _changed(before: ScheduleRecord, after: ScheduleRecord) -> Sequence[str]:
+    return [name for name in _SHOWN_CHANGES if getattr(before, name) != getattr(after, name)]

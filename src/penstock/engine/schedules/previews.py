@@ -1,0 +1,72 @@
+"""What a specification would do: its next moments, and warnings that need the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from msgspec import Struct
+
+from penstock.core.schedules.preview import (
+    SpecWarning,
+    SpecWarningReason,
+    in_words,
+    shared_minute,
+    spec_warnings,
+)
+from penstock.core.schedules.spec import ScheduleSpec, moments
+from penstock.core.timestamps import MINUTE_MS
+from penstock.engine.context import EngineContext
+from penstock.engine.schedules.zones import zone
+from penstock.ports.store import Tx
+
+
+class SpecPreview(Struct, frozen=True):
+    moments_ms: Sequence[int]
+    words: Sequence[str]
+    warnings: Sequence[SpecWarning]
+
+
+async def preview(
+    ctx: EngineContext, namespace: str, spec: ScheduleSpec, after_ms: int | None, count: int
+) -> SpecPreview:
+    """The next moments of an unsaved specification, in words, with warnings."""
+    tz = zone(spec.time_zone)
+
+    async def operation(tx: Tx) -> SpecPreview:
+        from_ms = tx.now_ms if after_ms is None else after_ms
+        coming = list(islice(moments(spec, tz, from_ms), count))
+        warnings = list(spec_warnings(spec, tz, from_ms))
+        if coming:
+            minute_ms = coming[0] - coming[0] % MINUTE_MS
+            others = await tx.schedules.count_due(namespace, minute_ms, minute_ms + MINUTE_MS - 1)
+            warnings += [shared_minute(others, coming[0])] if others else []
+        return SpecPreview(coming, in_words(spec), warnings)
+
+    return await ctx.store.read(operation)
+
+
+async def unserved(
+    ctx: EngineContext, namespace: str, task_queue: str, action_type: str, *, is_activity: bool
+) -> Sequence[SpecWarning]:
+    """A warning if no worker that is alive serves the queue and type of an action."""
+    stale_after_ms = ctx.settings.polls.worker_stale_after_ms
+
+    async def operation(tx: Tx) -> Sequence[SpecWarning]:
+        workers = [
+            each
+            for each in await tx.workers.list(namespace, task_queue)
+            if tx.now_ms - each.heartbeat_at_ms <= stale_after_ms
+        ]
+        if not workers:
+            return [_no_worker(f"No worker serves the task queue {task_queue!r} now.")]
+        types = [each.activity_types if is_activity else each.workflow_types for each in workers]
+        if all(served and action_type not in served for served in types):
+            return [_no_worker(f"No worker on {task_queue!r} runs the type {action_type!r} now.")]
+        return []
+
+    return await ctx.store.read(operation)
+
+
+def _no_worker(message: str) -> SpecWarning:
+    return SpecWarning(SpecWarningReason.NO_WORKER, f"{message} Fires start runs that wait for one.")

@@ -1,0 +1,1 @@
+"""Schedules on the wire."""
