@@ -32,7 +32,7 @@ CORE_MAY_IMPORT = (
     "msgspec",  # values that are cheap to make and to change
     "datetime",  # calendar arithmetic in core.timestamps and core.schedules, which are handed their instants
     "cronsim",  # the wall-clock times of cron expressions
-    *("penstock.core", "penstock.errors"),
+    *("penstock.core", "penstock.errors", "penstock.schema.nearest"),
 )
 
 # A contract cannot name a package that does not exist, so each of these comes with its package.

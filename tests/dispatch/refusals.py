@@ -97,15 +97,15 @@ REFUSED = [
         for row, rate, words in [
             ("V9", 0, "above 0"),
             ("V10", -1, "above 0"),
-            ("V12", "50", "is not a number"),
-            ("V13", float("inf"), "not a finite number"),
-            ("V14", float("nan"), "not a finite number"),
+            ("V12", "50", "must be a finite number above 0"),
+            ("V13", float("inf"), "must be a finite number"),
+            ("V14", float("nan"), "must be a finite number"),
         ]
     ),
     pytest.param(
         home_retry(backoff_coefficient=0.5),
         "penstock.queue_options.home.retry_policy_config.backoff_coefficient",
-        "1 or more",
+        "at least 1, not 0.5",
         id="V15",
     ),
     *(
@@ -116,9 +116,9 @@ REFUSED = [
             id=row,
         )
         for row, attempts, words in [
-            ("V17", 0, "1 or more, or 'unlimited'"),
-            ("V18", "infinite", "'unlimited'"),
-            ("V19", 2.0, "not a whole number"),
+            ("V17", 0, '1 or more, or "unlimited", not 0'),
+            ("V18", "infinite", 'or "unlimited", not "infinite"'),
+            ("V19", 2.0, "must be a whole number"),
         ]
     ),
     pytest.param(
@@ -142,19 +142,19 @@ REFUSED = [
     pytest.param(
         tree({"act_llm": {"default": "llm", "by_handle": {"opus": 3}}}),
         "penstock.worker_config.activity_queues.act_llm.by_handle.opus",
-        "3 is not the name of a task queue",
+        "must be the name of a task queue",
         id="V23",
     ),
     pytest.param(
         tree({"act_llm": {"default": "llm", "by_handle": {"": "oai"}}}),
         'penstock.worker_config.activity_queues.act_llm.by_handle.""',
-        "a routing key must not be empty",
+        "a routing key, which must not be empty",
         id="an empty handle",
     ),
     pytest.param(
         tree({"act_llm": {"default": ""}}),
         "penstock.worker_config.activity_queues.act_llm.default",
-        "must not be empty",
+        'not empty, no control characters or other invisible ones, and no reserved __penstock at the beginning, not ""',
         id="V24",
     ),
     pytest.param(
@@ -205,7 +205,12 @@ REFUSED = [
         "its new name",
         id="both names of home",
     ),
-    pytest.param({"queue_options": 3}, "penstock.queue_options", "is not a table", id="a table that is none"),
+    pytest.param(
+        {"queue_options": 3},
+        "penstock.queue_options",
+        "must be a table with an entry for each task queue, not 3",
+        id="a table that is none",
+    ),
     pytest.param(
         {"worker_runtime_profiles": {"default_profile": "balancd"}},
         "penstock.worker_runtime_profiles.default_profile",
@@ -229,15 +234,19 @@ REFUSED = [
             (
                 {"tuning_mode": "resource_based"},
                 "tuning_mode",
-                "reserved, not implemented; use 'explicit'",
+                "is reserved, not implemented; use explicit",
             ),
-            ({"tuning_mode": "magic"}, "tuning_mode", "'magic' is unknown"),
+            ({"tuning_mode": "magic"}, "tuning_mode", 'must be explicit, not "magic"'),
             (
                 {"max_concurrent_activity_task_polls": 0},
                 "max_concurrent_activity_task_polls",
                 "0 polls cannot feed 100 activity slots",
             ),
-            ({"max_concurrent_workflow_tasks": 0}, "max_concurrent_workflow_tasks", "1 or more"),
+            (
+                {"max_concurrent_workflow_tasks": 0},
+                "max_concurrent_workflow_tasks",
+                "from 1 to 1000000, not 0",
+            ),
             ({"inherits": "nobody"}, "inherits", "'nobody' is no profile"),
             ({"inherits": "p"}, "inherits", "over one level only"),
         ]

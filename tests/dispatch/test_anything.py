@@ -9,10 +9,11 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from penstock.dispatch import DispatchConfigError, Problem, dispatch_from, load_dispatch
-from penstock.dispatch.file.kinds import DurationField, FlagField, NameListField, NumberField, WholeField
-from penstock.dispatch.file.shape import ROOT, ListShape, TableOfShape, TableShape
+from penstock.dispatch.file.shape import ROOT
 from penstock.dispatch.inspection.effective import rows
 from penstock.dispatch.inspection.explanation import explain
+from penstock.schema.kinds import Duration, Flag, Number, TextList, Whole
+from penstock.schema.shapes import ListOf, Table, TableOf
 from penstock.schema.toml_lines import lines_of
 from tests.dispatch.tables import PIPELINES
 
@@ -33,25 +34,25 @@ _values = st.one_of(
 
 _LONG = ["0:10:00", "PT1H", "90s", 5, 0.5]
 _FIT: dict[type, st.SearchStrategy[Any]] = {
-    DurationField: st.sampled_from(_LONG),
-    WholeField: st.integers(1, 5),
-    NumberField: st.sampled_from([1, 2.5]),
-    FlagField: st.booleans(),
-    NameListField: st.lists(_words.filter(bool), max_size=3),
+    Duration: st.sampled_from(_LONG),
+    Whole: st.integers(1, 5),
+    Number: st.sampled_from([1, 2.5]),
+    Flag: st.booleans(),
+    TextList: st.lists(_words.filter(bool), max_size=3),
 }
 
 
 def _trees(shape: object, with_junk: bool) -> st.SearchStrategy[Any]:
     """Trees of the right shape; with junk, any value may stand anywhere."""
-    if isinstance(shape, TableShape):
+    if isinstance(shape, Table):
         keys = {key.name: _trees(key.holds, with_junk) for key in shape.keys}
         if with_junk:
             keys = {name: st.one_of(held, held, _values) for name, held in keys.items()} | {"odd": _values}
         needed = {key.name: keys.pop(key.name) for key in shape.keys if key.is_required and not with_junk}
         return st.fixed_dictionaries(needed, optional=keys)
-    if isinstance(shape, TableOfShape):
+    if isinstance(shape, TableOf):
         return st.dictionaries(_words.filter(bool), _trees(shape.holds, with_junk), max_size=3)
-    if isinstance(shape, ListShape):
+    if isinstance(shape, ListOf):
         return st.lists(_trees(shape.holds, with_junk), max_size=2)
     return _values if with_junk else _FIT.get(type(shape), st.sampled_from(["explicit", "gpu", "anth"]))
 

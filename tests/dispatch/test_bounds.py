@@ -74,6 +74,7 @@ _TINY = "0:00:00.000001"
         (_worker(default_task_queue="_penstock"), _worker(default_task_queue="__penstock")),
         (_worker(task_timeout="0:02:00"), _worker(task_timeout="0:02:00.000001")),
         (_worker(start_delay=0), _worker(start_delay="-0.001s")),
+        (_worker(start_delay="-0s"), _worker(run_timeout="-0s")),
         (_worker(rpc_timeout=_TINY), _worker(rpc_timeout=0)),
         (_worker(run_timeout=_TINY), _worker(run_timeout=0)),
         (_worker(default_activity_heartbeat_timeout=_TINY), _worker(default_activity_heartbeat_timeout=0)),

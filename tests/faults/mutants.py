@@ -19,8 +19,8 @@ from penstock.core.limits.policies import LimitSetting, Policy
 from penstock.core.limits.windows import SECOND_MS, Window
 from penstock.core.model import Queue, QueueId, Task, TaskKind, TaskState
 from penstock.core.scheduling import fairness, gates
+from penstock.core.scheduling.charges import LockedScopes
 from penstock.core.scheduling.gates import ScopeState
-from penstock.core.scheduling.ledger import LockedScopes
 from penstock.core.verify.findings import Law
 from penstock.engine.activities import activity_reports
 from penstock.engine.matching import dispatcher, permits, snapshot, undelivered

@@ -152,10 +152,10 @@ activity_tasks = 4
 """,
     )
     expected = [
-        "line 3: admission.windw: unknown; did you mean window?",
-        "line 7: admission.defaults.activity_tasks.dispatch_budget_group: unknown; there are ",
-        "line 8: admission.defaults.query_tasks: unknown; ",
-        "line 24: admission.cluster.activity_tasks: must hold max_active_leases, not 4",
+        "line 3: admission.windw: unknown key; did you mean 'window'?",
+        "line 7: admission.defaults.activity_tasks.dispatch_budget_group: unknown key; there are ",
+        "line 8: admission.defaults.query_tasks: unknown key; ",
+        "line 24: admission.cluster.activity_tasks: must be a table with max_active_leases, not 4",
         "line 6 (admission.defaults.activity_tasks.max_dispatches_per_minute): "
         "DW_ACTIVITY_TASK_MAX_DISPATCHES_PER_MINUTE must be a whole number",
         "line 23 (admission.cluster.max_active_leases): DW_MAX_ACTIVE_LEASES_PER_CLUSTER must be a whole number",
@@ -163,13 +163,13 @@ activity_tasks = 4
         "DW_ACTIVITY_TASK_MAX_ACTIVE_LEASES_PER_QUEUE must be a whole number",
         'line 10: admission.queues."production:payments".workflow_tasks.max_active_leases_per_queue: must be a whole'
         " number from 0 to 1000000, not nan",
-        'line 11: admission.queues."production:payments".workflow_tasks.max_active_lease: unknown; '
-        "did you mean max_active_leases?",
+        'line 11: admission.queues."production:payments".workflow_tasks.max_active_lease: unknown key; '
+        "did you mean 'max_active_leases'?",
         'line 12: admission.groups."a/b": must be the name of a budget group',
         'line 15: admission.groups.c.window: must be minute or sliding, not "slidin"',
         'line 16: admission.groups.c.namespaces: must be "all" or a list of namespaces, not an empty one',
-        "line 17: admission.groups.d: a group without a limit: give it one of max_active_leases, ",
-        "line 20: admission.groups.e.max_lease: unknown; did you mean max_active_leases?",
+        "line 17: admission.groups.d: needs one of max_active_leases, ",
+        "line 20: admission.groups.e.max_lease: unknown key; did you mean 'max_active_leases'?",
         "line 21: admission.groups.e.namespaces: a namespace is ",
     ]
     assert [
@@ -183,14 +183,14 @@ activity_tasks = 4
 def test_what_is_no_table_is_refused(config: Path, text: str):
     (problem,) = problems_of(config, text)
     assert problem.startswith(
-        "FILE line 2: admission: must hold window, version, defaults, cluster, queues, groups, not "
+        "FILE line 2: admission: must be a table with window, version, defaults, cluster, queues, groups, not "
     )
 
 
 @pytest.mark.parametrize("name", ["queues", "groups", "defaults", "cluster"])
 def test_a_part_that_is_no_table_is_refused(config: Path, name: str):
     (problem,) = problems_of(config, f"[admission]\n{name} = 3\n")
-    assert problem.startswith(f"FILE line 3: admission.{name}: must hold ")
+    assert problem.startswith(f"FILE line 3: admission.{name}: must be a table with ")
 
 
 def test_each_row_tells_which_line_it_came_from(config: Path):

@@ -105,21 +105,21 @@ class TestNames:
     def test_an_unknown_limit_is_refused_with_the_one_that_was_meant(self, wrong: str, right: str):
         problems = problems_of({"production:payments": {"workflow_tasks": {wrong: 3}}})
         assert problems == [
-            f'."production:payments".workflow_tasks.{wrong}: unknown; did you mean {right}?',
+            f'."production:payments".workflow_tasks.{wrong}: unknown key; did you mean {right!r}?',
         ]
 
     def test_an_unknown_limit_without_neighbours_is_refused_with_all_there_are(self):
         (problem,) = problems_of(of_queue(qqq=1))
         assert problem.startswith(
-            ".payments.activity_tasks.qqq: unknown; there are max_active_leases_per_queue, "
+            ".payments.activity_tasks.qqq: unknown key; there are max_active_leases_per_queue, "
         )
 
     @pytest.mark.parametrize(
         ("kind", "told"),
         [
-            ("workflow_task", "unknown; did you mean workflow_tasks?"),
-            ("activities", "unknown; there are workflow_tasks, activity_tasks"),
-            ("xyz", "unknown; there are workflow_tasks, activity_tasks"),
+            ("workflow_task", "unknown key; did you mean 'workflow_tasks'?"),
+            ("activities", "unknown key; there are workflow_tasks, activity_tasks"),
+            ("xyz", "unknown key; there are workflow_tasks, activity_tasks"),
             ("max_active_leases", "belongs one level deeper, into workflow_tasks or activity_tasks"),
             (
                 "query_tasks",
@@ -160,9 +160,11 @@ class TestNames:
     @pytest.mark.parametrize("value", [5, "x", [1], True, 1.5])
     def test_a_value_where_names_are_expected_is_refused(self, value: Any):
         (problem,) = problems_of({"payments": value})
-        assert problem.startswith(".payments: must hold workflow_tasks and activity_tasks, not ")
+        assert problem.startswith(".payments: must be an object with workflow_tasks, activity_tasks, not ")
         (problem,) = problems_of({"payments": {"activity_tasks": value}})
-        assert problem.startswith(".payments.activity_tasks: must hold limits, not ")
+        assert problem.startswith(
+            ".payments.activity_tasks: must be an object with max_active_leases_per_queue, "
+        )
 
 
 class TestValues:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ConfigurationError
+from penstock.schema.problems import InvalidValue
 from penstock.settings import StoreKind, describe, load
 from penstock.settings.types.database_url import parse_database_url
-from penstock.settings.types.invalid_value import InvalidValue
 
 
 def shown(url: str) -> str | None:

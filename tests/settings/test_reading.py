@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ConfigurationError, Reason
+from penstock.schema.kinds import Flag, Whole
 from penstock.settings import AuthDriver, LogFormat, LogLevel, SignatureProfile, SqliteSynchronous, load
 from penstock.settings.catalogue import CATALOGUE, NAMES, SETTINGS, Setting
-from penstock.settings.types.kinds import FlagKind, IntegerKind
 
-WHOLE_NUMBERS = [setting for setting in CATALOGUE if isinstance(setting.kind, IntegerKind)]
-FLAGS = [setting for setting in CATALOGUE if isinstance(setting.kind, FlagKind)]
+WHOLE_NUMBERS = [setting for setting in CATALOGUE if isinstance(setting.kind, Whole)]
+FLAGS = [setting for setting in CATALOGUE if isinstance(setting.kind, Flag)]
 
 
 def problems_of(environ: dict[str, str], config_path: Path | None = None) -> list[str]:
@@ -185,10 +185,11 @@ def test_what_is_no_plain_whole_number_is_refused_with_the_bounds(setting: Setti
 
 @pytest.mark.parametrize("setting", WHOLE_NUMBERS, ids=name_of)
 def test_both_bounds_are_allowed_and_the_next_numbers_are_not(setting: Setting):
-    assert isinstance(setting.kind, IntegerKind)
-    for value in (setting.kind.minimum, setting.kind.maximum):
+    assert isinstance(setting.kind, Whole)
+    assert setting.kind.most is not None
+    for value in (setting.kind.least, setting.kind.most):
         load({setting.name: str(value)})
-    for value in (setting.kind.minimum - 1, setting.kind.maximum + 1):
+    for value in (setting.kind.least - 1, setting.kind.most + 1):
         assert problems_of({setting.name: str(value)}) == [
             f'environment: {setting.name} must be {setting.kind.expects}, not "{value}"'
         ]

@@ -38,8 +38,22 @@ class EdgeWork:
         [task] = (await self._post("worker", "worker/activity-tasks/poll", **wish))["tasks"]
         return task
 
+    async def start_workflow(self) -> None:
+        name = f"speed-{next(self._numbers)}"
+        await self._post(
+            "operator", "workflows", workflow_id=name, workflow_type=TYPE, task_queue=QUEUE, input=[]
+        )
+
+    async def poll_workflow_task(self) -> Any:
+        """The workflow task that waits."""
+        return (await self._post("worker", "worker/workflow-tasks/poll", worker_id=WORKER, task_queue=QUEUE))[
+            "task"
+        ]
+
     async def register(self) -> None:
-        types = {"supported_activity_types": [TYPE], "max_concurrent_activity_tasks": SLOTS}
+        kinds = ("activity", "workflow")
+        types: dict[str, Any] = {f"supported_{kind}_types": [TYPE] for kind in kinds}
+        types |= {f"max_concurrent_{kind}_tasks": SLOTS for kind in kinds}
         await self._post(
             "worker", "worker/register", worker_id=WORKER, task_queue=QUEUE, runtime="external", **types
         )

@@ -14,7 +14,6 @@ from penstock.core.model import Queue, QueueId, Task, TaskKind
 from penstock.core.scheduling.dispatch import Hold, QueueSnapshot, Settled, WorkerFilter, decide, settle
 from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Lane, LaneKey, LaneState
 from penstock.core.scheduling.gates import ScopeState, counted_by
-from penstock.core.scheduling.ledger import announced
 from penstock.engine.limits.adoption import adopt
 from penstock.engine.matching.snapshot import lock_scopes
 from penstock.ports.store import Store, TransactionClass, Tx
@@ -109,7 +108,7 @@ async def _claim(
     taken = {lane_key: len(tasks) for lane_key, tasks in waiting.items()}
     settled = settle(snapshot, taken)
     _bill(tx, snapshot.queue, settled, taken)
-    counts, scopes = announced(snapshot.queue.rules), counted_by(settled.scopes)
+    counts, scopes = snapshot.queue.rules.announced, counted_by(settled.scopes)
     granted = [
         leased(waiting[lane_key].pop(0), token=f"token-{next(_tokens)}", counted=counts, scopes=scopes)
         for lane_key in settled.order

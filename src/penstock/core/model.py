@@ -10,7 +10,7 @@ from typing import Any, NewType
 from msgspec import Struct
 
 from penstock.core.limits.admission import NO_LIMITS, QueueLimits
-from penstock.core.limits.policies import NO_POLICY, Policy, Rules, rules
+from penstock.core.limits.policies import NO_POLICY, PLAIN, PLAIN_BY_ARRIVAL, Policy, Rules, rules
 from penstock.core.limits.rate_reports import WorkerRate
 from penstock.core.limits.windows import NOTHING, Counts
 from penstock.core.schedules.record import FireKey
@@ -342,13 +342,17 @@ class Queue(Struct, frozen=True, dict=True):
 
     @cached_property
     def rules(self) -> Rules:
-        """The rules that follow from its settings, computed once."""
+        """The rules that follow from its settings and limits, computed once; most queues have none of either."""
+        policy, limits = self.policy, self.limits
+        declared = limits.leases, limits.rate_max_micro, self.worker_rate
+        if not policy.settings and not policy.limited_keys and declared == (None, None, None):
+            return PLAIN if self.fair_by_default else PLAIN_BY_ARRIVAL
         return rules(
-            self.policy.at(self.at_ms),
+            policy.at(self.at_ms),
             fair_by_default=bool(self.fair_by_default),
             worker_rate=self.reported_rate,
-            lease_cap=self.limits.leases,
-            rate_max_micro=self.limits.rate_max_micro,
+            lease_cap=limits.leases,
+            rate_max_micro=limits.rate_max_micro,
         )
 
     @property

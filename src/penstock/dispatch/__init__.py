@@ -8,11 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.dispatch.config import DispatchConfig
-from penstock.dispatch.durations import parse_duration
 from penstock.dispatch.options import DispatchOptions, Layer, RetryOverlay, RetryPolicyConfigOverlay
 from penstock.dispatch.problems import (
     DispatchConfigError,
-    Problem,
     WorkerNothingToDoError,
     WorkerProfileUnknownError,
     WorkerScopeEmptyError,
@@ -23,6 +21,8 @@ from penstock.dispatch.retry import RetryPolicy
 from penstock.dispatch.routing.models import HandleOptions, Profile, QueueOptions, RetryPolicyConfig, Route
 from penstock.dispatch.routing.scopes import Member, Plan, Scope, Selection, plan
 from penstock.dispatch.routing.worker_config import WorkerConfig
+from penstock.schema.durations import parse_duration
+from penstock.schema.problems import Problem
 
 if TYPE_CHECKING:
     from penstock.dispatch.file.loader import dispatch_from, load_dispatch

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from penstock.dispatch.options import DispatchOptions, Layer
 from penstock.dispatch.problems import (
-    Problem,
     WorkerProfileUnknownError,
     WorkerScopeUnknownError,
     WorkerTaskQueueUnknownError,
-    hint_towards,
     unknown,
 )
 from penstock.dispatch.routing.models import Profile, QueueOptions
@@ -20,6 +18,7 @@ from penstock.dispatch.routing.trace_log import emit
 from penstock.dispatch.routing.worker_config import WorkerConfig
 from penstock.schema.nearest import Suggestions
 from penstock.schema.paths import KeyPath, shown_path
+from penstock.schema.problems import Problem, hint_towards
 
 _REMEMBERED_MAX = 8192
 

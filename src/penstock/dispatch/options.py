@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 from penstock.dispatch.retry import RetryPolicy
+from penstock.schema.kinds import DURATION_MAX, UNLIMITED, Unlimited
 
-Unlimited = Literal["unlimited"]
-UNLIMITED: Unlimited = "unlimited"
-NO_LONGEST_PAUSE = timedelta(days=3650)
+NO_LONGEST_PAUSE = DURATION_MAX
 """An unlimited `maximum_interval`; a retry policy without one defaults to 100 times the initial interval."""
 RETRY_SCALARS = ("initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts")
 TIMEOUTS = (

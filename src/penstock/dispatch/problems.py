@@ -1,30 +1,12 @@
-"""Problems of a dispatch configuration, and the errors that carry them."""
+"""Errors of a dispatch configuration, which carry all its problems."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from penstock.errors import ConfigurationError
 from penstock.schema.nearest import nearest
-
-Suggest = Callable[[str, Iterable[str]], list[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One problem: the full path of the value, what is wrong, and how to fix it."""
-
-    path: str
-    message: str
-    hint: str = ""
-    origin: str = ""
-    """Where the value was given: `penstock.toml:12`, an environment variable, a flag."""
-
-    def __str__(self) -> str:
-        where = f"{self.path} ({self.origin})" if self.path and self.origin else self.path or self.origin
-        text = f"{where}: {self.message}" if where else self.message
-        return f"{text}; {self.hint}" if self.hint else text
+from penstock.schema.problems import Problem, either
 
 
 class DispatchConfigError(ConfigurationError, ValueError):
@@ -67,16 +49,5 @@ def unknown(noun: str, name: str, known: Iterable[str], plural: str) -> Problem:
     first = f"{noun} {name!r} is not declared in config." if name.strip() else f"{noun} is empty."
     lines = [first, f"  Known {plural}: {names!r}"]
     if meant := nearest(name, names):
-        lines.append(f"  {did_you_mean(meant)}")
+        lines.append(f"  Did you mean: {either(meant)}?")
     return Problem("", "\n".join(lines))
-
-
-def did_you_mean(names: Sequence[str]) -> str:
-    """`Did you mean: 'a' or 'b'?`"""
-    return f"Did you mean: {' or '.join(map(repr, names))}?"
-
-
-def hint_towards(word: str, known: Iterable[str], suggest: Suggest = nearest) -> str:
-    """A suggestion as the end of a sentence; empty if no name is near."""
-    near = suggest(word, known)
-    return f"did you mean {' or '.join(map(repr, near))}?" if near else ""

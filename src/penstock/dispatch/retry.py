@@ -9,7 +9,9 @@ from functools import lru_cache
 from math import ceil, isfinite
 from typing import Any
 
-FOR_EVER = 2_147_483_647
+from penstock.schema.kinds import COUNT_MAX
+
+FOR_EVER = COUNT_MAX
 """The largest number of attempts that the wire format holds."""
 PAUSES_MAX = 100
 """So many pauses are sent; the last one repeats."""

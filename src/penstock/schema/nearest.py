@@ -71,6 +71,18 @@ def _tokens(name: str) -> set[str]:
     return set(_BETWEEN_TOKENS.split(name)) - {""}
 
 
+def by_nearness(name: str, candidates: Iterable[str]) -> list[str]:
+    """All candidates, those with the fewest edits first."""
+    folded = name.casefold()[:LENGTH_MAX]
+    distance_from = _EditDistance(folded)
+
+    def edits_to(candidate: str) -> tuple[int, str]:
+        other = candidate.casefold()
+        return distance_from.to(other, max(len(folded), len(other))) or 0, candidate
+
+    return sorted(candidates, key=edits_to)
+
+
 def edits(one: str, other: str, *, most: int) -> int | None:
     """Insertions, deletions, substitutions and swaps of neighbours from one to the other; None above `most`."""
     return _EditDistance(one).to(other, most)

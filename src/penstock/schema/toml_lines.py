@@ -52,7 +52,7 @@ class _Scan:
                 return
 
     def _header(self, found: re.Match[str]) -> KeyPath:
-        table = _steps(found[2])
+        table: KeyPath = steps_of(found[2])
         if found[1] == "[[":
             self.counted[table] = place = self.counted.get(table, -1) + 1
             table = (*table, place)
@@ -61,7 +61,7 @@ class _Scan:
         return table
 
     def _pair(self, table: KeyPath, found: re.Match[str]) -> None:
-        path = (*table, *_steps(found[1]))
+        path = (*table, *steps_of(found[1]))
         self._past_blanks()
         self._note(path)
         self.at = self.text.index("=", found.end()) + 1
@@ -116,7 +116,8 @@ class _Scan:
             self.lines.setdefault(path[:depth], self.line)
 
 
-def _steps(key: str) -> KeyPath:
+def steps_of(key: str) -> tuple[str, ...]:
+    """The steps of a key as TOML writes it, `a.b.c` with quotes where needed."""
     value: object = tomli.loads(f"{key} = 0")
     steps: list[str] = []
     while isinstance(value, dict):

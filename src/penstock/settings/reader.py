@@ -8,6 +8,7 @@ from pathlib import Path
 from penstock.core.limits.windows import Window
 from penstock.core.permissions import AuthDriver, SignatureProfile
 from penstock.errors import ConfigurationError
+from penstock.schema.problems import InvalidValue
 from penstock.settings import checks
 from penstock.settings.catalogue import CATALOGUE, POLL_TIMEOUT_SECONDS_MAX, Setting
 from penstock.settings.declared_limits import DeclaredLimits
@@ -33,7 +34,6 @@ from penstock.settings.policies import (
 from penstock.settings.sources import RawSetting, RawSettings, gather_raw_settings
 from penstock.settings.types.addresses import LOOPBACK_NAMES, is_loopback
 from penstock.settings.types.database_url import StoreKind, StoreLocation
-from penstock.settings.types.invalid_value import InvalidValue
 from penstock.settings.types.redis_url import RedisLocation
 from penstock.settings.types.secret import HIDDEN, Secret
 from penstock.settings.types.secret_files import read_secret_file
@@ -83,7 +83,7 @@ def _read_all(raw: RawSettings, server_id_default: str) -> tuple[SettingValues, 
         except InvalidValue as error:
             problems.append(f"{given.origin}: {given.name} {error.message}")
     if (queues := raw.queues) is not None:
-        values.put(admission.OVERRIDES, queues.value, f"{queues.place.source} ({queues.place.path})")
+        values.put(admission.OVERRIDES, queues.value, f"{queues.origin} ({queues.shown})")
     _work_out_defaults(values, server_id_default)
     return values, problems
 
@@ -107,15 +107,7 @@ def _value(setting: Setting, given: RawSetting) -> object:
 
 def _is_sensitive(value: object) -> bool:
     """A secret, or a URL with a password in it."""
-    match value:
-        case Secret():
-            return True
-        case StoreLocation(url=Secret()):
-            return HIDDEN in value.shown
-        case RedisLocation():
-            return HIDDEN in value.shown
-        case _:
-            return False
+    return isinstance(value, Secret | StoreLocation | RedisLocation) and HIDDEN in str(value)
 
 
 def _source(setting: Setting, given: RawSetting) -> str:

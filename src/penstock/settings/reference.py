@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.settings.catalogue import CATALOGUE, CLIENT_VARIABLES, SETTINGS, Group, Setting
+from penstock.settings.catalogue import CATALOGUE, CHAPTERS, CLIENT_VARIABLES, SETTINGS, Group, Setting
 from penstock.settings.limits.admission import OVERRIDES
 from penstock.settings.policies import Settings
 
@@ -134,8 +134,7 @@ def _chapter(group: Group) -> str:
     rows = [
         f"| `{setting.name}` | {_cell(setting.kind.expects)} | {_default_cell(setting)} "
         f"| {_cell(setting.description)}{_file_note(setting)} |"
-        for setting in CATALOGUE
-        if setting.group is group
+        for setting in CHAPTERS[group]
     ]
     return "\n".join(
         [

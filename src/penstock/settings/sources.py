@@ -6,7 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.schema.kinds import Kind
 from penstock.schema.nearest import nearest
+from penstock.schema.paths import KeyPath
+from penstock.schema.problems import InvalidValue, quoted
+from penstock.schema.toml_file import TomlFile, read_toml_file
 from penstock.settings.catalogue import (
     CATALOGUE,
     CLIENT_VARIABLES,
@@ -16,16 +20,16 @@ from penstock.settings.catalogue import (
     SETTINGS,
     Setting,
 )
-from penstock.settings.diagnostics import ConfigPath, Diagnostics
-from penstock.settings.limits import admission_table
-from penstock.settings.limits.admission import OVERRIDES, UnreadTable
-from penstock.settings.toml_file import TomlFile, read_toml_file, shown_file
-from penstock.settings.types.invalid_value import InvalidValue, quoted
-from penstock.settings.types.kinds import FilePathKind, SettingKind
+from penstock.settings.diagnostics import Diagnostics
+from penstock.settings.limits.admission import OVERRIDES, read_admission_table
+from penstock.settings.limits.limit_shapes import ADMISSION, PlacedValue
+from penstock.settings.types.kinds import FILE_PATH
+from penstock.settings.types.secret_files import is_open_to_others
 
 ENVIRONMENT = "environment"
 COMMAND_LINE = "command line"
 
+_BYTES_MAX = 1_048_576
 _TOML_INTEGER_MAX = 2**63
 _TOML_WORDS: tuple[tuple[type, str], ...] = (
     (bool, "a boolean"),
@@ -54,9 +58,9 @@ class RawSettings:
     given: dict[str, RawSetting] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     invalid_names: set[str] = field(default_factory=set)
-    queues: UnreadTable | None = None
+    queues: PlacedValue | None = None
     """Limits by queue, as a table of the file instead of a text."""
-    groups: UnreadTable | None = None
+    groups: PlacedValue | None = None
     """Limits of budget groups, which only a file can hold."""
 
 
@@ -116,12 +120,13 @@ def _find_config(
 
 def _from_file(path: Path, raw: RawSettings) -> dict[str, RawSetting]:
     try:
-        file = read_toml_file(path)
+        file = read_toml_file(path, _BYTES_MAX)
     except InvalidValue as error:
-        raw.problems.append(f"{shown_file(path)}: the configuration file {error.message}")
+        raw.problems.append(f"{_shown_file(path)}: the configuration file {error.message}")
         return {}
     given: dict[str, RawSetting] = {}
-    for entry in _entries(file, raw):
+    is_open = is_open_to_others(file.status)
+    for entry in _entries(path, file, raw):
         if (name := entry.name) is None:
             raw.problems.append(f"{entry.origin}: {_misplaced(entry.key)}")
         elif name in given:
@@ -130,7 +135,7 @@ def _from_file(path: Path, raw: RawSettings) -> dict[str, RawSetting]:
             )
             raw.invalid_names.add(name)
         else:
-            _take(name, entry, file, raw, given)
+            _take(name, entry, is_open, raw, given)
     return {name: _renamed(each, name) for name, each in given.items()}
 
 
@@ -144,32 +149,39 @@ class _Entry:
     origin: str
 
 
-def _entries(file: TomlFile, raw: RawSettings) -> Iterator[_Entry]:
-    for key, value in file.items():
-        if key == admission_table.NAME:
-            yield from _admission_entries(value, file, raw)
+def _entries(path: Path, file: TomlFile, raw: RawSettings) -> Iterator[_Entry]:
+    def origin_of(steps: KeyPath) -> str:
+        line = file.line_of(steps)
+        return _shown_file(path) if line is None else f"{_shown_file(path)} line {line}"
+
+    for key, value in file.document.items():
+        if key == ADMISSION:
+            yield from _admission_entries(PlacedValue(value, (ADMISSION,), origin_of), raw)
         else:
-            yield _Entry(key, _name_of(key), value, file.origin_of((key,)))
+            yield _Entry(key, _name_of(key), value, origin_of((key,)))
 
 
-def _admission_entries(value: object, file: TomlFile, raw: RawSettings) -> Iterator[_Entry]:
+def _shown_file(path: Path) -> str:
+    """The path for messages: as it is if printable, else quoted and escaped."""
+    text = str(path)
+    return text if text.isprintable() and len(text) <= 200 else quoted(text)
+
+
+def _admission_entries(given: PlacedValue, raw: RawSettings) -> Iterator[_Entry]:
     diagnostics = Diagnostics()
-    table = admission_table.read_admission_table(
-        value, ConfigPath((admission_table.NAME,), file.origin_of), diagnostics
-    )
+    table = read_admission_table(given, diagnostics)
     raw.problems += diagnostics.problems
     raw.queues, raw.groups = table.queues, table.groups
-    for name, inner, place in table.settings:
-        yield _Entry(place.path, name, inner, f"{place.source} ({place.path})")
+    for name, each in table.settings:
+        yield _Entry(each.shown, name, each.value, f"{each.origin} ({each.shown})")
 
 
 def _refuse_two_sets_of_overrides(raw: RawSettings, sources: Iterable[dict[str, RawSetting]]) -> None:
     """Neither would win limit by limit, so that half of one would silently be lost."""
     texts = [source[OVERRIDES] for source in sources if OVERRIDES in source]
     if raw.queues is not None and texts:
-        place = raw.queues.place
         raw.problems.append(
-            f"{place.source}: [{place.path}] and {OVERRIDES} ({texts[0].origin}) both give limits by queue,"
+            f"{raw.queues.origin}: [{raw.queues.shown}] and {OVERRIDES} ({texts[0].origin}) both give limits by queue,"
             " and which holds is unclear: remove one of them"
         )
         raw.invalid_names.add(OVERRIDES)
@@ -194,22 +206,22 @@ def _misplaced(key: str) -> str:
     return _unknown(key, (*NAMES, *(name.removeprefix(PREFIX).lower() for name in NAMES)))
 
 
-def _take(name: str, entry: _Entry, file: TomlFile, raw: RawSettings, given: dict[str, RawSetting]) -> None:
-    kind: SettingKind = SETTINGS[name].kind if name in SETTINGS else FilePathKind()
+def _take(name: str, entry: _Entry, is_open: bool, raw: RawSettings, given: dict[str, RawSetting]) -> None:
+    kind: Kind = SETTINGS[name].kind if name in SETTINGS else FILE_PATH
     try:
         text = _as_text(kind, entry.value)
     except InvalidValue as error:
         raw.problems.append(f"{entry.origin}: {name} {error.message}")
         raw.invalid_names.add(name if name in SETTINGS else FILE_VARIANTS[name].name)
         return
-    given[name] = RawSetting(entry.key, text, entry.origin, file.is_open_to_others)
+    given[name] = RawSetting(entry.key, text, entry.origin, is_open)
 
 
 def _renamed(given: RawSetting, name: str) -> RawSetting:
     return RawSetting(name, given.text, given.origin, given.file_is_open_to_others)
 
 
-def _as_text(kind: SettingKind, value: object) -> str:
+def _as_text(kind: Kind, value: object) -> str:
     """The equivalent text for the environment. Ambiguous types are refused."""
     allowed = kind.toml_types
     if type(value) not in allowed:

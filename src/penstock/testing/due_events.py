@@ -139,7 +139,7 @@ async def _any_held(tx: Tx) -> bool:
 
 async def _waits_for(tx: Tx, namespace: Namespace, worker: WorkerRecord) -> bool:
     for queue in await tx.queues.find(namespace.name, worker.task_queue):
-        fit = dispatch.sticky_filter_for(worker, worker.types(queue.kind))
+        fit = dispatch.sticky_filter_for(worker, queue.kind)
         if await _has_room(tx, worker, queue.kind) and await tx.tasks.any_ready(queue.queue_id, fit):
             return True
     return False

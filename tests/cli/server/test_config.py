@@ -27,7 +27,7 @@ def test_check_names_every_problem_of_the_limits(run: Run) -> None:
     assert result.exit_code == 78
     assert "4 problems" in result.stderr
     assert (
-        f"{OVERRIDES}.a.workflow_tasks.max_active_lease: unknown; did you mean max_active_leases?"
+        f"{OVERRIDES}.a.workflow_tasks.max_active_lease: unknown key; did you mean 'max_active_leases'?"
         in result.stderr
     )
 

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.schedules.cron import Calendar, Cron, InvalidExpression, Range
-from penstock.core.schedules.overlap import BUFFER_MAX, Buffer, Overlap, Skip, SkipReason, Start, decide_fire
+from penstock.core.schedules.overlap import (
+    BUFFER_MAX,
+    Buffer,
+    Overlap,
+    Skip,
+    SkipReason,
+    StartNow,
+    decide_fire,
+)
 from penstock.core.schedules.spec import Interval, ScheduleSpec, fires_at_ms, moments, next_moment
 from penstock.core.timestamps import instant, iso
 
@@ -160,9 +168,9 @@ def test_a_fire_starts_beside_open_runs_only_where_the_policy_says_so(
 ):
     decision = decide_fire(policy, open_runs=open_runs, buffered=buffered)
     if not open_runs and not buffered:
-        assert decision == Start()
+        assert decision == StartNow()
     elif policy not in (Overlap.ALLOW_ALL, Overlap.TERMINATE_OTHER):
-        assert decision != Start()
+        assert decision != StartNow()
     if isinstance(decision, Buffer):
         assert buffered < BUFFER_MAX
     if isinstance(decision, Skip) and policy is Overlap.SKIP:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from penstock.core.limits.admission import QueueLimits, ScopeRules
 from penstock.core.limits.policies import KeyState, LimitSetting, Policy, SettingValue
 from penstock.core.model import Queue, QueueId, Task, TaskKind, TaskState, WorkerRecord
+from penstock.core.scheduling.charges import LockedScopes
 from penstock.core.scheduling.claim import (
     ClaimPlan,
     ClaimSnapshot,
@@ -32,9 +33,8 @@ from penstock.core.scheduling.claim import (
 )
 from penstock.core.scheduling.cohorts import DRAINING
 from penstock.core.scheduling.dispatch import HoldReason, QueueSnapshot, WorkerFilter
-from penstock.core.scheduling.fairness import Lane, LaneKey, LaneState, count_by_lane
+from penstock.core.scheduling.fairness import Lane, LaneKey, LaneState
 from penstock.core.scheduling.gates import ScopeState
-from penstock.core.scheduling.ledger import LockedScopes
 from penstock.core.scheduling.polls import Held, Poll, Refused, Retry, RetryReason
 from penstock.core.scheduling.slots import NO_LOAD, SlotUsage
 from penstock.errors import Reason
@@ -61,7 +61,7 @@ class World:
     scope: ScopeState = UNUSED
     redelivered: Mapping[str, Sequence[Task]] = field(default_factory=dict)
     paused: bool = False
-    asked: list[Need[Any]] = field(default_factory=list)
+    asked: list[Need] = field(default_factory=list)
 
     @property
     def queue(self) -> Queue:
@@ -94,7 +94,7 @@ class World:
     def eligible(self, worker_filter: WorkerFilter) -> list[Task]:
         return [task for task in self.tasks if _fits(task, worker_filter)]
 
-    def _answer(self, need: Need[Any]) -> Any:
+    def _answer(self, need: Need) -> Any:
         match need:
             case NeedQueue():
                 return self._queue(need)
@@ -123,7 +123,7 @@ class World:
         return LockedScopes({SCOPE: self.scope}) if self.limits.scopes else LockedScopes()
 
     def _lanes(self, need: NeedLanes) -> LaneView:
-        counts = count_by_lane([(task.level, task.key) for task in self.eligible(need.worker_filter)])
+        counts = Counter((task.level, task.key) for task in self.eligible(need.worker_filter))
         lanes = [
             Lane(level, key, 0, 1000, 1000, count, state=LaneState.NEW)
             for (level, key), count in counts.items()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from penstock.core.limits.policies import KeyState, LimitSetting, Policy, SettingValue
 from penstock.core.limits.rates import MICRO, NANO, NANO_PER_MS
-from penstock.core.model import Queue
+from penstock.core.model import Queue, TaskKind
 from penstock.core.scheduling.dispatch import (
     BlockedLanes,
     Grants,
@@ -78,8 +78,8 @@ def test_a_claim_is_settled_by_its_own_plan_as_if_it_were_planned_anew(
 
 
 def test_a_worker_fits_the_types_it_names_in_any_order_and_its_own_build():
-    worker = a_worker(build_id="build-1")
-    assert filter_for(worker, ("Ship", "Charge", "Ship")) == WorkerFilter(("Charge", "Ship"), "build-1")
+    worker = a_worker(build_id="build-1", activity_types=("Ship", "Charge", "Ship"))
+    assert filter_for(worker, TaskKind.ACTIVITY) == WorkerFilter(("Charge", "Ship"), "build-1")
 
 
 @given(

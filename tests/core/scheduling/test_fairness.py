@@ -298,7 +298,7 @@ def test_a_hundred_newcomers_at_one_instant_are_spread_over_a_round_and_never_sh
     newcomers = [
         Lane(LEVEL, f"new{number:03d}", 0, 1000, 1000, 1, state=LaneState.NEW) for number in range(100)
     ]
-    placed, clock = assign_tags(newcomers, queue.clocks[LEVEL])
+    placed, (clock,) = assign_tags(newcomers, [queue.clocks[LEVEL]])
     tags = sorted(lane.tag for lane in placed)
     assert len(set(tags)) == 100
     assert clock.placed == queue.clocks[LEVEL].placed + 100
@@ -407,8 +407,8 @@ def test_a_key_whose_weight_changes_and_changes_back_between_two_claims_is_not_p
 
 def test_a_key_that_comes_back_with_a_wait_left_keeps_it():
     """As if it had been busy all the time: no debt is forgiven, and none is added."""
-    placed, clock = assign_tags(
-        [Lane(LEVEL, "a", 700, 1000, 1000, 1, state=LaneState.NEW)], VirtualClock(LEVEL, 500, placed=3)
+    placed, (clock,) = assign_tags(
+        [Lane(LEVEL, "a", 700, 1000, 1000, 1, state=LaneState.NEW)], [VirtualClock(LEVEL, 500, placed=3)]
     )
     assert [lane.tag for lane in placed] == [700]
     assert clock == VirtualClock(LEVEL, 500, placed=3)
@@ -420,7 +420,7 @@ def test_newcomers_that_are_placed_later_have_their_first_turn_before_anybodys_s
     lanes: dict[str, Lane] = {}
     clock, served = VirtualClock(LEVEL, 1000), Counter[str]()
     for turn in range(12):
-        placed, clock = assign_tags(came[turn * 200 : (turn + 1) * 200], clock)
+        placed, (clock,) = assign_tags(came[turn * 200 : (turn + 1) * 200], [clock])
         lanes |= {lane.key: lane for lane in placed}
         planned = plan(list(lanes.values()), [clock], 50)
         lanes |= {lane.key: lane for lane in planned.lanes}

@@ -187,7 +187,7 @@ def test_a_limit_of_zero_closes_and_time_does_not_open_it(queue: Queue, cost: in
     (gate,) = passing(queue, cost=cost)
     assert gate.is_closed
     assert gate.opens_at_ms is None
-    assert isinstance(budget(queue, 0, NOW_MS, cost=cost), Hold)
+    assert isinstance(budget(queue, 0, NOW_MS, {}, cost), Hold)
 
 
 # ── Which is named ──────────────────────────────────────────────────────────────────────────────────────

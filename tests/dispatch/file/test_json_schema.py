@@ -12,7 +12,7 @@ import pytest
 import tomli
 
 from penstock.dispatch import DispatchConfigError, dispatch_from
-from penstock.dispatch.file.json_schema import json_schema
+from penstock.dispatch.file.shape import json_schema
 from tests.dispatch.tables import FULL, PIPELINES, R1, tree
 
 _PUBLISHED = Path(__file__).parents[3] / "docs" / "reference" / "dispatch.schema.json"

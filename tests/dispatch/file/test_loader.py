@@ -294,7 +294,7 @@ def test_two_root_tables_need_a_word_which_is_meant(tmp_path: Path) -> None:
     ("content", "words"),
     [
         (b'[penstock]\nx = "\n', "x.toml:2: is not valid TOML"),
-        (b"[penstock]\nx = '\xff'\n", "x.toml:2: is not UTF-8 text"),
+        (b"[penstock]\nx = '\xff'\n", "x.toml:2: is not valid TOML: line 2: not UTF-8 text"),
         (b"penstock = 3\n[temporal]\nworker_config = 3\n", "temporal.worker_config"),
         (b"temporal = 3\n", "temporal"),
         (b"[[penstock]]\nx = 1\n", "penstock"),

@@ -218,7 +218,7 @@ def test_a_text_in_quotes_is_read_without_them(text: str, queue: str) -> None:
 
 
 def test_a_value_is_one_value() -> None:
-    with pytest.raises(DispatchConfigError, match="is not a number"):
+    with pytest.raises(DispatchConfigError, match="must be a finite number"):
         load_dispatch(environ={}, overrides=["queue_rate_burst_seconds=5\nx=3"])
 
 
@@ -251,6 +251,12 @@ def test_a_pipe_is_refused_for_it_could_not_be_read_again(tmp_path: Path) -> Non
     os.mkfifo(pipe)
     with pytest.raises(DispatchConfigError, match="it is a pipe; a configuration is read more than once"):
         load_dispatch(pipe, environ={})
+    assert not has_root(pipe)
+
+
+def test_a_path_that_cannot_be_looked_at_is_refused_with_the_cause(tmp_path: Path) -> None:
+    with pytest.raises(DispatchConfigError, match="cannot be read: File name too long"):
+        load_dispatch(tmp_path / ("x" * 5000), environ={})
 
 
 def test_a_problem_is_told_on_one_line_whatever_the_names_are(tmp_path: Path) -> None:

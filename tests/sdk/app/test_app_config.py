@@ -59,9 +59,17 @@ def test_every_configuration_of_the_seed_is_taken(said: dict[str, Any]) -> None:
     [
         ({"cluster_wide_cap": 0}, "bad_cap", "not 0"),
         ({"cluster_wide_cap": -1}, "bad_cap", "not -1"),
-        ({"cluster_wide_cap": True}, "bad_cap", "not True"),
-        ({"cluster_wide_cap": 10**30}, "bad_cap", "cluster_wide_cap is 1 to 1000000, not 1000"),
-        ({"prefetch_buffer": -1}, "bad_prefetch", "prefetch_buffer is 0 to 1000000, not -1"),
+        ({"cluster_wide_cap": True}, "bad_cap", "not true"),
+        (
+            {"cluster_wide_cap": 10**30},
+            "bad_cap",
+            "cluster_wide_cap must be a whole number from 1 to 1000000, not a number beyond 64 bits",
+        ),
+        (
+            {"prefetch_buffer": -1},
+            "bad_prefetch",
+            "prefetch_buffer must be a whole number from 0 to 1000000, not -1",
+        ),
         (
             {"prefetch_buffer": 2 * 10**9, "claim_lease_ms": 5000},
             "bad_prefetch",
@@ -69,7 +77,11 @@ def test_every_configuration_of_the_seed_is_taken(said: dict[str, Any]) -> None:
         ),
         ({"prefetch_buffer": 4}, "bad_lease", "such as claim_lease_ms=5000"),
         ({"prefetch_buffer": 0, "claim_lease_ms": 5000}, "bad_lease", "nothing is claimed ahead"),
-        ({"prefetch_buffer": 4, "claim_lease_ms": 0}, "bad_lease", "claim_lease_ms is 100 to 600000, not 0"),
+        (
+            {"prefetch_buffer": 4, "claim_lease_ms": 0},
+            "bad_lease",
+            "claim_lease_ms must be a whole number from 100 to 600000, not 0",
+        ),
         ({"custom_queues": []}, "bad_queue_mode", "queue_mode is DEFAULT"),
         ({"queue_mode": QueueMode.CUSTOM}, "bad_queue_mode", "there are no custom_queues"),
         ({"queue_mode": QueueMode.CUSTOM, "custom_queues": []}, "bad_queue_mode", "no custom_queues"),
@@ -97,7 +109,7 @@ def test_every_configuration_of_the_seed_is_taken(said: dict[str, Any]) -> None:
         (
             {"prefetch_buffer": 1, "claim_lease_ms": 500, "max_claim_renew_age_ms": 2**31},
             "bad_lease",
-            "max_claim_renew_age_ms is 1 to 2147483647, not 2147483648",
+            "max_claim_renew_age_ms must be at most 2147483647, not 2147483648",
         ),
         (
             {"prefetch_buffer": 1, "claim_lease_ms": 500, "max_claim_renew_age_ms": 100},
@@ -143,16 +155,19 @@ def test_several_recovery_thresholds_are_refused_together() -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ({"priority": 0}, "priority is 1 to 100, not 0"),
-        ({"priority": 101}, "priority is 1 to 100, not 101"),
-        ({"priority": 1.5}, "priority is a whole number, not 1.5"),
-        ({"max_concurrency": -1}, "max_concurrency is 0 to 1000000, not -1"),
-        ({"max_concurrency": 2**31}, "max_concurrency is 0 to 1000000, not 2147483648"),
-        ({"name": ""}, "A queue has a name"),
-        ({"name": "."}, "not '.'"),
-        ({"name": ".."}, "not '..'"),
+        ({"priority": 0}, "priority must be a whole number from 1 to 100, not 0"),
+        ({"priority": 101}, "priority must be a whole number from 1 to 100, not 101"),
+        ({"priority": 1.5}, "priority must be a whole number from 1 to 100, not 1.5"),
+        ({"max_concurrency": -1}, "max_concurrency must be a whole number from 0 to 1000000, not -1"),
+        (
+            {"max_concurrency": 2**31},
+            "max_concurrency must be a whole number from 0 to 1000000, not 2147483648",
+        ),
+        ({"name": ""}, "The name of a queue must be 1 to 64 letters"),
+        ({"name": "."}, 'not "."'),
+        ({"name": ".."}, 'not ".."'),
         ({"name": "q" * 200}, "1 to 64 letters"),
-        ({"name": "a\nb"}, "not 'a\\nb'"),
+        ({"name": "a\nb"}, 'not "a\\nb"'),
         ({"concurrency": 5}, "did you mean 'max_concurrency'?"),
     ],
 )

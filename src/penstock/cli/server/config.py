@@ -126,7 +126,7 @@ def show(
 @config.verb("schema", example="penstock config schema > dispatch.schema.json", reach=CommandReach.HERE)
 def schema() -> None:
     """Print the JSON Schema of dispatch configurations, for editors."""
-    from penstock.dispatch.file.json_schema import json_schema
+    from penstock.dispatch.file.shape import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
 

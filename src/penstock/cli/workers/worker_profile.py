@@ -182,7 +182,7 @@ def warn_of(chosen: SelectedCode) -> None:
 
 def _unknown_activities(config: DispatchConfig, known: Mapping[str, Any]) -> list[str]:
     """Activities that the configuration routes, and the app does not have."""
-    from penstock.dispatch.problems import hint_towards
+    from penstock.schema.problems import hint_towards
 
     found: list[str] = []
     for name in config.worker_config.activity_queues:

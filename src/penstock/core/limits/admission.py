@@ -222,7 +222,7 @@ class Admission(Struct, frozen=True, dict=True):
     def row(self, name: str) -> ScopeRow | None:
         return self._by_name.get(name)
 
-    @property
+    @cached_property
     def is_empty(self) -> bool:
         return not self.rows and self.declaration.is_empty
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -193,7 +194,7 @@ class Aging(Struct, frozen=True):
     every: int
 
 
-class Rules(Struct, frozen=True):
+class Rules(Struct, frozen=True, dict=True):
     """The rules of a queue for claims, derived from its policy."""
 
     order: DispatchOrder = DispatchOrder.FAIR
@@ -214,10 +215,17 @@ class Rules(Struct, frozen=True):
     retry_rate: Rate | None = None
     """The rate at which attempts after the first may become ready."""
 
-    @property
+    @cached_property
     def needs_keys(self) -> bool:
         """Whether claims need the rows of keys besides their lanes; lanes can then be throttled or blocked."""
         return self.limits_keys or self.counts_running
+
+    @cached_property
+    def announced(self) -> int:
+        """Whom the end of a lease is announced to: 1 its key and the queue, 2 the queue alone, 0 neither."""
+        if self.counts_leases:
+            return 1
+        return 0 if self.lease_cap is None else 2
 
     @property
     def of_keys(self) -> tuple[Rate | None, int, int | None, bool, bool]:
@@ -241,6 +249,7 @@ class Rules(Struct, frozen=True):
 
 
 PLAIN = Rules()
+PLAIN_BY_ARRIVAL = Rules(DispatchOrder.ARRIVAL)
 
 
 def rules(
@@ -255,10 +264,8 @@ def rules(
 
     `lease_cap` is the declared cap, which an operator's takes precedence over; `rate_max_micro` bounds every rate.
     """
-    order = _order(policy, fair_by_default=fair_by_default)
-    declared = worker_rate, lease_cap, rate_max_micro
-    if not policy.settings and not policy.limited_keys and declared == (None, None, None):
-        return PLAIN if order is DispatchOrder.FAIR else Rules(order)
+    fairness = policy.word(LimitSetting.FAIRNESS)
+    fair = fair_by_default if fairness is None else fairness == "on"
     key_burst_ms = _or(policy.number(LimitSetting.KEY_BURST), BURST_DEFAULT_MS)
     key_rate_micro = policy.number(LimitSetting.KEY_RATE)
     key_rate = None if key_rate_micro is None else Rate(key_rate_micro, key_burst_ms)
@@ -266,7 +273,7 @@ def rules(
     counts_running = policy.word(LimitSetting.COUNTS) == "running"
     queue_rate, source = _queue_rate(policy, worker_rate, rate_max_micro)
     return Rules(
-        order=order,
+        order=DispatchOrder.FAIR if fair else DispatchOrder.ARRIVAL,
         queue_rate=queue_rate,
         queue_rate_source=source,
         key_rate=key_rate,
@@ -280,12 +287,6 @@ def rules(
         paused=policy.word(LimitSetting.PAUSED) == PAUSED,
         retry_rate=_retry_rate(policy),
     )
-
-
-def _order(policy: Policy, *, fair_by_default: bool) -> DispatchOrder:
-    fairness = policy.word(LimitSetting.FAIRNESS)
-    fair = fair_by_default if fairness is None else fairness == "on"
-    return DispatchOrder.FAIR if fair else DispatchOrder.ARRIVAL
 
 
 def _queue_rate(

@@ -74,7 +74,7 @@ class Payment(Struct, frozen=True):
     interval_ns: int
     """The emission interval at the time of the dispatch."""
     at_ms: int
-    place: int = 0
+    earlier: int = 0
     """The number of dispatches charged to the same limit before this one, in the same grant."""
 
 
@@ -119,7 +119,7 @@ def returned(rate: Rate, paid_until_ns: int, now_ms: int, payment: Payment) -> i
     if rate.is_closed or tat_ns <= now_ns:
         return paid_until_ns
     interval_ns = min(rate.interval_ns, payment.interval_ns)
-    ends_ns = payment.at_ms * NANO_PER_MS + (payment.place + 1) * interval_ns
+    ends_ns = payment.at_ms * NANO_PER_MS + (payment.earlier + 1) * interval_ns
     left_ns = max(0, min(interval_ns, ends_ns - now_ns))
     return max(now_ns, tat_ns - left_ns)
 

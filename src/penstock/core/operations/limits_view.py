@@ -175,12 +175,12 @@ def _says(declaration: Declaration, field_: LimitField, queue: Queue) -> Declare
 
 
 def scope_limits(
-    admission: Admission, name: str, lines: Sequence[Queue], state: ScopeState | None, now_ms: int
+    admission: Admission, name: str, queues: Sequence[Queue], state: ScopeState | None, now_ms: int
 ) -> LimitsView:
-    """The limits of a scope; `lines` are the queues that may belong to it."""
+    """The limits of a scope; `queues` are the queues that may belong to it."""
     row = admission.row(name)
     policy = Policy() if row is None else row.policy
-    live, found = policy.at(now_ms).settings, _declared(admission.declaration, name, lines)
+    live, found = policy.at(now_ms).settings, _declared(admission.declaration, name, queues)
     source = f"{_word(name)}.limits"
     limits = [
         _limit(setting_name, live.get(setting_name), found.get(setting_name), source)
@@ -238,7 +238,7 @@ def _word(name: str) -> str:
 
 
 def _declared(
-    declaration: Declaration, name: str, lines: Sequence[Queue]
+    declaration: Declaration, name: str, queues: Sequence[Queue]
 ) -> dict[LimitSetting, DeclaredValue]:
     whole = declaration.scopes.get(name, DeclaredScope())
     window = whole.window or declaration.window
@@ -252,11 +252,11 @@ def _declared(
     ):
         if value is not None:
             found[setting_name] = DeclaredValue(value, SCOPES_SOURCE)
-    return found | _declared_by_kind(declaration, name, lines)
+    return found | _declared_by_kind(declaration, name, queues)
 
 
 def _declared_by_kind(
-    declaration: Declaration, name: str, lines: Sequence[Queue]
+    declaration: Declaration, name: str, queues: Sequence[Queue]
 ) -> dict[LimitSetting, DeclaredValue]:
     """Limits declared for one kind of task of a namespace or group."""
     word, _, rest = name.partition(":")
@@ -271,8 +271,8 @@ def _declared_by_kind(
             for setting_name, field_ in _NAMESPACE_FIELDS.items()
         }
     elif len(inside) > 1:
-        queues = _queues_of_group(declaration, namespace, inside[0], kind, lines)
-        found = {LimitSetting.DISPATCHES: _least(declaration, namespace, kind, queues)}
+        members = _queues_of_group(declaration, namespace, inside[0], kind, queues)
+        found = {LimitSetting.DISPATCHES: _least(declaration, namespace, kind, members)}
     return {setting_name: each for setting_name, each in found.items() if each is not None}
 
 
@@ -283,12 +283,12 @@ _NAMESPACE_FIELDS = {
 
 
 def _queues_of_group(
-    declaration: Declaration, namespace: str, group: str, kind: str, lines: Sequence[Queue]
+    declaration: Declaration, namespace: str, group: str, kind: str, queues: Sequence[Queue]
 ) -> set[str]:
     """Queues that a configuration or an operator put into a group."""
-    queues = {each.name for each in lines if each.kind == kind and each.limits.group == group}
+    joined = {each.name for each in queues if each.kind == kind and each.limits.group == group}
     members = _members(declaration, namespace)
-    return queues | {each.queue for each in members if (each.group, each.kind) == (group, kind)}
+    return joined | {each.queue for each in members if (each.group, each.kind) == (group, kind)}
 
 
 def _least(
@@ -318,9 +318,9 @@ def _members(declaration: Declaration, namespace: str) -> Iterator[_Member]:
                 yield _Member(queue if parted else key, str(group), kind)
 
 
-def groups(admission: Admission, namespace: str, lines: Sequence[Queue]) -> Sequence[tuple[str, str]]:
+def groups(admission: Admission, namespace: str, queues: Sequence[Queue]) -> Sequence[tuple[str, str]]:
     """The budget groups that a namespace's queues can belong to, as (namespace or `*`, group), by name."""
-    found = {(namespace, line.limits.group) for line in lines if line.limits.group is not None}
+    found = {(namespace, each.limits.group) for each in queues if each.limits.group is not None}
     found |= {(namespace, each.group) for each in _members(admission.declaration, namespace)}
     for name in (*(row.name for row in admission.rows), *admission.declaration.scopes):
         found |= set(_group(name))

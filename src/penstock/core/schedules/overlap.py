@@ -40,7 +40,7 @@ class SkipReason(StrEnum):
 OVERLAPPING: Final = frozenset({SkipReason.OVERLAP, SkipReason.BUFFER_FULL})
 
 
-class Start(Struct, frozen=True):
+class StartNow(Struct, frozen=True):
     """Start the action now; with `terminate`, after terminating the open runs."""
 
     terminate: bool = False
@@ -59,18 +59,18 @@ class Skip(Struct, frozen=True):
     reason: SkipReason
 
 
-FireDecision = Start | Buffer | Skip
+FireDecision = StartNow | Buffer | Skip
 
 
 def decide_fire(policy: Overlap, *, open_runs: int, buffered: int) -> FireDecision:
     """What a fire that is due does, given the open runs and the fires that wait already."""
     if policy is Overlap.ALLOW_ALL or not (open_runs or buffered):
-        return Start()
+        return StartNow()
     match policy:
         case Overlap.SKIP:
             return Skip(SkipReason.OVERLAP)
         case Overlap.TERMINATE_OTHER:
-            return Start(terminate=True)
+            return StartNow(terminate=True)
         case Overlap.BUFFER_ONE:
             return Buffer() if buffered < 1 else Skip(SkipReason.BUFFER_FULL)
         case Overlap.CANCEL_OTHER:

@@ -28,7 +28,7 @@ the plan asks in stages, in the order in which locks must be taken. Between two 
 Invariants kept here
 --------------------
 * `cap-never-exceeded`, `budget-never-overspent`: a plan grants no more than the tightest gate allows, and charges
-  exactly what it grants (`dispatch.settle`, `ledger.py`).
+  exactly what it grants (`dispatch.settle`, `charges.py`).
 * `one-live-lease`: a task stands in at most one grant of a plan; the store hands out ready tasks only.
 * `worker-never-over-filled`: no poll gets more than it asked for, no worker more than its free slots.
 * `fair-share`: lanes are billed for what they gave, never for what they seemed to have.
@@ -46,27 +46,26 @@ Rejected
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Generator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from collections import Counter, deque
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from penstock.core.model import Cohort, Queue, Task, TaskKind, WorkerRecord
-from penstock.core.scheduling import dispatch, fairness, ledger, prefetch, refunds, slots, sticky
+from penstock.core.scheduling import charges, dispatch, prefetch, slots, sticky
+from penstock.core.scheduling.charges import Charge, Ledger, LockedScopes
 from penstock.core.scheduling.cohorts import check_may_poll, is_known_dead
-from penstock.core.scheduling.dispatch import Grants, Hold, HoldReason, QueueSnapshot, Settled, WorkerFilter
+from penstock.core.scheduling.dispatch import Grants, Hold, HoldReason, QueueSnapshot, WorkerFilter
 from penstock.core.scheduling.fairness import TAGGED_AT_ONCE_MAX, LaneKey
 from penstock.core.scheduling.gates import ScopeState
-from penstock.core.scheduling.ledger import Ledger, LockedScopes
 from penstock.core.scheduling.polls import Held, Poll, Refused, Retry, RetryReason
-from penstock.core.scheduling.refunds import Charge
-from penstock.core.scheduling.slots import PollSlots, SlotUsage
+from penstock.core.scheduling.slots import SlotUsage
 from penstock.core.scheduling.sticky import StickyTasks
 from penstock.errors import PenstockError
 
-Answer = TypeVar("Answer")
 T = TypeVar("T")
 EMPTY = Hold(HoldReason.EMPTY)
 FULL = Hold(HoldReason.SLOTS)
@@ -95,12 +94,8 @@ class ClaimSnapshot(Struct, frozen=True):
     """False: servers cannot agree on limits now, so queues with limits are held."""
 
 
-class Need(Struct, Generic[Answer], frozen=True):
-    """A question to the store; `yield from` it to get the answer."""
-
-    def __iter__(self) -> Generator[Need[Any], Any, Answer]:
-        answer: Answer = yield self
-        return answer
+class Need(Struct, frozen=True):
+    """A question to the store: the plan yields it and is sent the answer, which the docstring of each need names."""
 
 
 class LockedQueue(Struct, frozen=True):
@@ -122,22 +117,22 @@ class QueueState(Struct, frozen=True):
     """For each poll with a request id, in order: what it leased before."""
 
 
-class NeedQueue(Need[QueueState], frozen=True):
-    """Is anything ready; if so, lock the queue and count what the workers hold."""
+class NeedQueue(Need, frozen=True):
+    """Is anything ready; if so, lock the queue and count what the workers hold: `QueueState`."""
 
     worker_filter: WorkerFilter
     polls: Sequence[Poll]
     workers: Sequence[WorkerRecord]
 
 
-class NeedLeaseCount(Need[int], frozen=True):
-    """How many leases of the queue count against its cap."""
+class NeedLeaseCount(Need, frozen=True):
+    """How many leases of the queue count against its cap: `int`."""
 
     queue: Queue
 
 
-class NeedScopes(Need[LockedScopes], frozen=True):
-    """Lock the scopes of the queue."""
+class NeedScopes(Need, frozen=True):
+    """Lock the scopes of the queue: `LockedScopes`."""
 
     queue: Queue
 
@@ -146,13 +141,13 @@ class LaneView(Struct, frozen=True):
     """The lanes that may go next, and the scopes of their queue under their locks."""
 
     snapshot: QueueSnapshot
-    scopes: LockedScopes = ledger.NO_SCOPES
+    scopes: LockedScopes = charges.NO_SCOPES
     is_partial: bool = False
-    """More lanes are to be placed than one claim places; another claim must follow."""
+    """More lanes need a tag than one claim tags (`TAGGED_AT_ONCE_MAX`); another claim must follow."""
 
 
-class NeedLanes(Need[LaneView], frozen=True):
-    """At least `room` lanes of each level that could go next, then the scopes."""
+class NeedLanes(Need, frozen=True):
+    """At least `room` lanes of each level that could go next, then the scopes: `LaneView`."""
 
     queue: Queue
     worker_filter: WorkerFilter
@@ -160,22 +155,22 @@ class NeedLanes(Need[LaneView], frozen=True):
     leases: int
 
 
-class NeedTasks(Need[Sequence[Sequence[Task]]], frozen=True):
-    """The first tasks of each lane; a lane may hold fewer than planned."""
+class NeedTasks(Need, frozen=True):
+    """The first tasks of each lane, which may hold fewer than planned: a sequence of `Task` for each lane."""
 
     queue: Queue
     worker_filter: WorkerFilter
     counts: Mapping[LaneKey, int]
 
 
-class NeedLeaseEnds(Need[Mapping[str, SlotUsage]], frozen=True):
-    """Announce the ends of all leases of full workers, then count again what they hold."""
+class NeedLeaseEnds(Need, frozen=True):
+    """Announce the ends of all leases of full workers, then count again what they hold: `SlotUsage` by worker."""
 
     workers: Sequence[WorkerRecord]
     kind: TaskKind
 
 
-Planning = Generator[Need[Any], Any, T]
+Planning = Generator[Need, Any, T]
 
 
 # ── What a claim records ────────────────────────────────────────────────────────────────────────────────
@@ -253,7 +248,7 @@ def _admit(snapshot: ClaimSnapshot) -> _Admitted:
             refusals[index] = Refused(refusal)
             continue
         workers[index] = worker
-        filters[index] = dispatch.filter_for(worker, worker.types(poll.kind))
+        filters[index] = dispatch.filter_for(worker, poll.kind)
         if snapshot.now_ms - worker.heartbeat_at_ms > late_ms or is_known_dead(worker):
             alive[name] = None
     return _Admitted(workers, filters, refusals, list(alive))
@@ -267,17 +262,10 @@ class _Group(Struct, frozen=True):
     workers: Sequence[WorkerRecord]
     worker_filter: WorkerFilter
     """The tasks that these workers may take, without sticky ones."""
+    takes: WorkerFilter
+    """The same, with sticky ones."""
     sticky: StickyTasks
     skipped: Mapping[int, Retry]
-
-    def takes(self) -> WorkerFilter:
-        """The tasks that these workers may take, with sticky ones."""
-        sticky_workers = self.sticky.open_to(self.polls[0].worker_id)
-        return (
-            replace(self.worker_filter, sticky_workers=sticky_workers)
-            if sticky_workers
-            else self.worker_filter
-        )
 
     def without(self, indices: set[int]) -> _Group:
         """The group without polls that are served already."""
@@ -289,17 +277,14 @@ class _Group(Struct, frozen=True):
             workers=[self.workers[position] for position in left],
         )
 
-    def free(self, worker: WorkerRecord, load: SlotUsage) -> int:
-        """How many tasks a worker may be given."""
-        free = slots.free_slots if self.polls[0].claim_lease_ms is None else prefetch.free_buffer
-        return free(worker, self.polls[0].kind, load)
-
-    def room(self, loads: Mapping[str, SlotUsage]) -> PollSlots:
-        """How many tasks the polls may take together."""
-        free = {each.worker_id: self.free(each, loads[each.worker_id]) for each in self.workers}
-        return PollSlots(
-            [poll.tasks_max for poll in self.polls], [poll.worker_id for poll in self.polls], free
-        )
+    def free_slots(self, loads: Mapping[str, SlotUsage]) -> dict[str, int]:
+        """How many tasks each worker may be given."""
+        kind, is_prefetch = self.polls[0].kind, self.polls[0].claim_lease_ms is not None
+        return {
+            each.worker_id: slots.free_slots(each, kind, loads[each.worker_id], prefetch=is_prefetch)
+            for each in self.workers
+            if each.worker_id in loads
+        }
 
 
 _NO_FILTER = WorkerFilter((), None)
@@ -309,7 +294,7 @@ def _gather(snapshot: ClaimSnapshot, admitted: _Admitted) -> _Group:
     """Choose the polls that are served together: those that may take the same tasks as the first."""
     filters, skipped = admitted.filters, dict[int, Retry]()
     if not filters:
-        return _Group((), (), (), _NO_FILTER, sticky.NONE, skipped)
+        return _Group((), (), (), _NO_FILTER, _NO_FILTER, sticky.NONE, skipped)
     wanted = snapshot.worker_filter or next(iter(filters.values()))
     tasks = _sticky_tasks(snapshot, admitted) if snapshot.sticky_until else sticky.NONE
     indices: list[int] = []
@@ -328,7 +313,8 @@ def _gather(snapshot: ClaimSnapshot, admitted: _Admitted) -> _Group:
             polls.append(poll)
             workers.append(admitted.workers[index])
             open_to = mine
-    return _Group(indices, polls, workers, wanted, tasks, skipped)
+    takes = replace(wanted, sticky_workers=open_to) if open_to else wanted
+    return _Group(indices, polls, workers, wanted, takes, tasks, skipped)
 
 
 def _sticky_tasks(snapshot: ClaimSnapshot, admitted: _Admitted) -> StickyTasks:
@@ -340,7 +326,7 @@ def _sticky_tasks(snapshot: ClaimSnapshot, admitted: _Admitted) -> StickyTasks:
 
 
 class _Dispatched(Struct, frozen=True):
-    """What the queue gives: the grants, and what is said to polls that get none."""
+    """What the queue gives: the grants, and the hold of polls that get none."""
 
     grants: Sequence[Grant] = ()
     hold: Hold = FULL
@@ -348,7 +334,9 @@ class _Dispatched(Struct, frozen=True):
     queue: Queue | None = None
     ledger: Ledger = Ledger()
     scopes: Sequence[ScopeState] = ()
-    scope_ids: tuple[int, ...] = ()
+    """As charged for the grants."""
+    locked: LockedScopes = charges.NO_SCOPES
+    """As they were found."""
 
 
 _NOTHING = _Dispatched()
@@ -364,16 +352,17 @@ class _Served(Struct, frozen=True):
 
 def _serve(snapshot: ClaimSnapshot, group: _Group) -> Planning[_Served]:
     """Repeat old answers, then dispatch as many tasks as there are free slots."""
-    state = yield from NeedQueue(group.takes(), group.polls, group.workers)
+    state: QueueState = yield NeedQueue(group.takes, group.polls, group.workers)
     redelivered = _redeliver(group, state, snapshot.now_ms) if state.redelivered else ()
     if redelivered:
         group = group.without({index for index, _ in redelivered})
     locked = state.locked
     if locked is None or not group.indices:
         return _Served(_empty(group, snapshot), redelivered)
-    room = group.room(locked.loads)
-    dispatched = (yield from _dispatch(snapshot, group, locked, room)) if room.total else _NOTHING
-    answers = yield from _answers(snapshot, group, dispatched, room.free)
+    free = group.free_slots(locked.loads)
+    room = slots.total_room(group.polls, free)
+    dispatched = (yield from _dispatch(snapshot, group, locked, free, room)) if room else _NOTHING
+    answers = yield from _answers(snapshot, group, dispatched, free)
     return _Served(answers, redelivered, dispatched)
 
 
@@ -397,53 +386,55 @@ def _redeliver(group: _Group, state: QueueState, now_ms: int) -> list[tuple[int,
 
 
 def _dispatch(
-    snapshot: ClaimSnapshot, group: _Group, locked: LockedQueue, room: PollSlots
+    snapshot: ClaimSnapshot, group: _Group, locked: LockedQueue, free: Mapping[str, int], room: int
 ) -> Planning[_Dispatched]:
     """Ask the gates of the queue itself first: while one is closed, nothing else need be read or locked."""
     queue, is_prefetch, leases = locked.queue, group.polls[0].claim_lease_ms is not None, 0
     if is_prefetch:
         queue = prefetch.without_limits(queue)
-    if queue.is_limited and not snapshot.coordinated:
+    if not snapshot.coordinated and queue.is_limited:
         return _Dispatched(hold=Hold(HoldReason.UNAVAILABLE))
     if not is_prefetch and queue.rules.lease_cap is not None:
-        leases = yield from NeedLeaseCount(queue)
-    allowed = dispatch.own_budget(queue, leases, snapshot.now_ms)
+        leases = yield NeedLeaseCount(queue)
+    allowed = dispatch.budget(queue, leases, snapshot.now_ms)
     if isinstance(allowed, Hold):
         return (yield from _closed(queue, allowed, snapshot.now_ms))
-    wanted = room.total
-    most = wanted if allowed is None else min(wanted, allowed)
-    view = yield from NeedLanes(queue, locked.ready, most, leases)
+    most = room if allowed is None else min(room, allowed)
+    view: LaneView = yield NeedLanes(queue, locked.ready, most, leases)
     decision = dispatch.decide(
-        view.snapshot, min(most, TAGGED_AT_ONCE_MAX) if view.is_partial else most, wanted
+        view.snapshot, min(most, TAGGED_AT_ONCE_MAX) if view.is_partial else most, room
     )
     if isinstance(decision, Hold):
         return _none(queue, view, decision)
-    planned = fairness.count_by_lane(decision.plan.order)
-    found = yield from NeedTasks(queue, locked.ready, planned)
-    taken = _in_order(decision.plan.order, dict(zip(planned, found, strict=True)))
-    return _charge(group, queue, view, decision, taken, room, most)
+    order = decision.plan.order
+    found: Sequence[Sequence[Task]] = yield NeedTasks(queue, locked.ready, Counter(order))
+    taken = _in_order(order, chain.from_iterable(found))
+    return _charge(group, queue, view, decision, taken, free, most)
 
 
 def _closed(queue: Queue, hold: Hold, now_ms: int) -> Planning[_Dispatched]:
     """A gate of the queue itself is closed. What it owes is kept, so that it falls due though nothing goes."""
-    scopes = ledger.NO_SCOPES
+    scopes = charges.NO_SCOPES
     if dispatch.window_debt(queue, now_ms) != queue.window:
-        scopes = yield from NeedScopes(queue)
-    return _Dispatched(hold=hold, queue=queue, ledger=ledger.of_closed_queue(queue, scopes, now_ms))
+        scopes = yield NeedScopes(queue)
+    ledger = charges.ledger_of_closed_queue(queue, scopes, now_ms)
+    return _Dispatched(hold=hold, queue=queue, ledger=ledger)
 
 
 def _none(queue: Queue, view: LaneView, hold: Hold) -> _Dispatched:
-    """No lane may go. Those that were placed or put aside are recorded, so that the next claim sees further."""
+    """No lane may go. Those that were tagged or put aside are recorded, so that the next claim reads beyond them."""
     settled = dispatch.settle(view.snapshot, {})
-    written = ledger.of_claim(queue, settled, {}, view.scopes, view.snapshot.now_ms)
-    more = view.is_partial or bool(written.lanes)
-    return _Dispatched((), hold, more, queue, written, settled.scopes, _scope_ids(view))
+    ledger = charges.ledger_of(queue, settled, {}, view.scopes, view.snapshot.now_ms)
+    more = view.is_partial or bool(ledger.lanes)
+    return _Dispatched((), hold, more, queue, ledger, settled.scopes, view.scopes)
 
 
-def _in_order(order: Sequence[LaneKey], found: Mapping[LaneKey, Sequence[Task]]) -> list[Task]:
-    """The tasks behind a plan, in its order; a lane that holds fewer than planned is stepped over."""
-    heads = {lane_key: deque(tasks) for lane_key, tasks in found.items()}
-    return [heads[lane_key].popleft() for lane_key in order if heads[lane_key]]
+def _in_order(order: Sequence[LaneKey], tasks: Iterable[Task]) -> list[Task]:
+    """The tasks in the order of a plan, of each lane first in, first out; one that holds too few is stepped over."""
+    lanes: dict[LaneKey, deque[Task]] = {}
+    for task in tasks:
+        lanes.setdefault((task.level, task.key), deque()).append(task)
+    return [lanes[lane_key].popleft() for lane_key in order if lanes.get(lane_key)]
 
 
 def _charge(
@@ -452,25 +443,31 @@ def _charge(
     view: LaneView,
     decision: Grants,
     taken: list[Task],
-    room: PollSlots,
+    free: Mapping[str, int],
     most: int,
 ) -> _Dispatched:
     """Leave out what the cost budgets do not allow, bill the lanes for what they gave, and hand the tasks round.
 
-    Look again when something was taken, but less than planned; or when there was room, and lanes were placed or put
-    aside without giving a task: they have their place now, so the next claim sees further.
+    Look again when something was taken, but less than planned; or when there was room, and lanes were tagged or put
+    aside without giving a task: the next claim reads beyond them.
     """
     snapshot = view.snapshot
     taken, unaffordable = _afford(queue, view, taken) if queue.limits.scopes else (taken, None)
-    counts = fairness.count_by_lane([(task.level, task.key) for task in taken])
+    counts = Counter((task.level, task.key) for task in taken)
     settled = dispatch.settle(snapshot, counts, sum(task.cost for task in taken), decision.plan)
-    written = ledger.of_claim(queue, settled, counts, view.scopes, snapshot.now_ms)
+    ledger = charges.ledger_of(queue, settled, counts, view.scopes, snapshot.now_ms)
     given = len(settled.order)
-    sees_further = view.is_partial or len(written.lanes) > len(counts)
+    sees_further = view.is_partial or len(ledger.lanes) > len(counts)
     more = unaffordable is None and (0 < given < len(decision.plan.order) or (given < most and sees_further))
-    grants = _grants(group, snapshot, settled, taken, room.shares(given))
+    billed = _in_order(settled.order, taken)
+    holders = slots.round_robin(group.polls, free, given)
+    charged = charges.charges(snapshot, settled, billed, holders)
+    grants = [
+        Grant(task, group.indices[holder], charge)
+        for task, holder, charge in zip(billed, holders, charged, strict=True)
+    ]
     hold = unaffordable or decision.hold
-    return _Dispatched(grants, hold, more, queue, written, settled.scopes, _scope_ids(view))
+    return _Dispatched(grants, hold, more, queue, ledger, settled.scopes, view.scopes)
 
 
 def _afford(queue: Queue, view: LaneView, taken: list[Task]) -> tuple[list[Task], Hold | None]:
@@ -485,25 +482,6 @@ def _afford(queue: Queue, view: LaneView, taken: list[Task]) -> tuple[list[Task]
     return ([], allowed) if isinstance(allowed, Hold) else (taken[:allowed], None)
 
 
-def _grants(
-    group: _Group, snapshot: QueueSnapshot, settled: Settled, taken: Sequence[Task], holders: Sequence[int]
-) -> list[Grant]:
-    """The tasks in the order in which their lanes were billed, each with its poll and its charge."""
-    lanes: dict[LaneKey, list[Task]] = {}
-    for task in taken:
-        lanes.setdefault((task.level, task.key), []).append(task)
-    billed = _in_order(settled.order, lanes)
-    charges = refunds.charges(snapshot, settled, billed, holders)
-    return [
-        Grant(task, group.indices[holder], charge)
-        for task, holder, charge in zip(billed, holders, charges, strict=True)
-    ]
-
-
-def _scope_ids(view: LaneView) -> tuple[int, ...]:
-    return tuple(state.scope_id for state in view.scopes.states.values())
-
-
 # ── The answers ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -515,36 +493,33 @@ def _answers(
     snapshot: ClaimSnapshot, group: _Group, dispatched: _Dispatched, free: Mapping[str, int]
 ) -> Planning[dict[int, Held | Retry]]:
     """The answers to polls that get no task."""
-    given: dict[str, int] = {}
-    served: set[int] = set()
-    for grant in dispatched.grants:
-        name = snapshot.polls[grant.poll].worker_id
-        given[name] = given.get(name, 0) + 1
-        served.add(grant.poll)
+    served = {grant.poll for grant in dispatched.grants}
+    given = Counter(snapshot.polls[grant.poll].worker_id for grant in dispatched.grants)
     full = {each.worker_id: each for each in group.workers if not free[each.worker_id]}
-    loads = (yield from NeedLeaseEnds(list(full.values()), group.polls[0].kind)) if full else {}
+    loads: Mapping[str, SlotUsage] = {}
+    if full:
+        loads = yield NeedLeaseEnds(list(full.values()), group.polls[0].kind)
+    free_now = group.free_slots(loads) if full else {}
     answers: dict[int, Held | Retry] = {}
     for position, index in enumerate(group.indices):
         name = group.polls[position].worker_id
         if index in served:
             continue
-        if given.get(name, 0) >= free[name]:
-            answers[index] = _full(group, position, loads.get(name), snapshot)
+        if given[name] >= free[name]:
+            again_ms = slots.retry_in_ms(free_now[name], loads[name]) if name in loads else 0
+            answers[index] = _full(_held(group, position, FULL, snapshot), again_ms)
         else:
-            held = _held(group, position, dispatched.hold, snapshot, dispatched.scope_ids)
+            held = _held(group, position, dispatched.hold, snapshot, dispatched.locked)
             answers[index] = _retry(held) if dispatched.more_to_see else held
     return answers
 
 
-def _full(group: _Group, position: int, load: SlotUsage | None, snapshot: ClaimSnapshot) -> Held | Retry:
+def _full(held: Held, again_ms: int | None) -> Held | Retry:
     """The answer to a poll whose worker has no free slot.
 
-    `load` None: this claim filled the worker. The next one announces the ends of its leases.
+    `again_ms` is 0 where a slot became free meanwhile, or where this claim filled the worker: the next one announces
+    the ends of its leases.
     """
-    held = _held(group, position, FULL, snapshot)
-    again_ms: int | None = 0
-    if load is not None:
-        again_ms = slots.retry_in_ms(group.free(group.workers[position], load), load)
     match again_ms:
         case 0:
             return _retry(held)
@@ -559,7 +534,11 @@ def _retry(held: Held) -> Retry:
 
 
 def _held(
-    group: _Group, position: int, hold: Hold, snapshot: ClaimSnapshot, scope_ids: tuple[int, ...] = ()
+    group: _Group,
+    position: int,
+    hold: Hold,
+    snapshot: ClaimSnapshot,
+    scopes: LockedScopes = charges.NO_SCOPES,
 ) -> Held:
     """The hold of one poll. Tasks that are sticky to other workers end it when they are released."""
     release_ms = group.sticky.next_release_ms(group.polls[position].worker_id)
@@ -568,6 +547,6 @@ def _held(
         hold,
         group.worker_filter,
         max(1, min(moments) - snapshot.now_ms) if moments else None,
-        scope_ids if hold.scope is not None else (),
+        tuple(state.scope_id for state in scopes.states.values()) if hold.scope is not None else (),
         hold.reason is HoldReason.SLOTS or release_ms is not None,
     )

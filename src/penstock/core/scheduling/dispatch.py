@@ -1,8 +1,21 @@
-"""All scheduling rules as one question: a snapshot of the queue and the polls that wait, to grants or a hold."""
+"""Which lanes of a queue are served next, within its gates and the limits of its keys.
+
+A claim asks three questions of this module, in this order:
+
+1. `budget`: how many tasks do the gates allow (`gates.py`)? A closed gate is a `Hold` with a reason.
+2. `decide`: which lanes give them? The snapshot's *lineup* is its lanes with new ones tagged, and what each key may
+   still be given; `fairness.plan` picks from it in stride order. Where a queue has no fairness, tasks go in order of
+   arrival, within the same bounds.
+3. `settle`: once tasks were really taken, which may be fewer, what do lanes, clocks, keys, queue and scopes count now?
+
+Keys that may not go on are put aside by `settle` (THROTTLED until their rate allows, else BLOCKED), so that the next
+claim reads the lanes behind them. `budget-never-overspent`: only what was taken is charged.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 
@@ -12,7 +25,7 @@ from msgspec.structs import replace
 from penstock.core.limits import rates, windows
 from penstock.core.limits.policies import DispatchOrder, KeyState, Rules
 from penstock.core.limits.windows import Counts
-from penstock.core.model import Queue, WorkerRecord
+from penstock.core.model import Queue, TaskKind, WorkerRecord
 from penstock.core.scheduling import fairness
 from penstock.core.scheduling.fairness import (
     Arrival,
@@ -31,10 +44,7 @@ from penstock.core.scheduling.gates import (
     charged,
     cost_budgets,
     gates,
-    own_gates,
 )
-
-NO_SCOPES: Mapping[str, ScopeState] = {}
 
 
 class HoldReason(StrEnum):
@@ -96,14 +106,15 @@ class WorkerFilter(Struct, frozen=True):
     """Workers whose reserved tasks are among them: the worker itself, and others that have gone."""
 
 
-def filter_for(worker: WorkerRecord, types: tuple[str, ...]) -> WorkerFilter:
+def filter_for(worker: WorkerRecord, kind: TaskKind) -> WorkerFilter:
     """What the worker shares with all that are like it."""
+    types = worker.workflow_types if kind is TaskKind.WORKFLOW else worker.activity_types
     return WorkerFilter(tuple(sorted(set(types))), worker.build_id)
 
 
-def sticky_filter_for(worker: WorkerRecord, types: tuple[str, ...]) -> WorkerFilter:
-    """The same, with what is reserved for the worker."""
-    return replace(filter_for(worker, types), sticky_workers=(worker.worker_id,))
+def sticky_filter_for(worker: WorkerRecord, kind: TaskKind) -> WorkerFilter:
+    """What the worker may take, including what is sticky to it."""
+    return replace(filter_for(worker, kind), sticky_workers=(worker.worker_id,))
 
 
 class BlockedLanes(Struct, frozen=True):
@@ -132,12 +143,31 @@ class QueueSnapshot(Struct, frozen=True, dict=True):
     """The first tasks in order of arrival that the asker fits; read only where keys have no shares."""
     blocked: BlockedLanes = BlockedLanes()
     scopes: Mapping[str, ScopeState] = field(default_factory=dict)
-    """What the scopes of the line count, under their locks."""
+    """What the scopes of the queue count, under their locks."""
 
     @cached_property
-    def position(self) -> _Position:
-        """Where its lanes stand once new ones are placed: `decide`, `settle` and refunds start from it."""
-        return _Position.of(self)
+    def lineup(self) -> _Lineup:
+        """Its lanes once new ones are tagged, and what each key may still be given."""
+        rules, lanes, clocks = self.queue.rules, _woken(self), self.clocks
+        fair, aging = rules.order is DispatchOrder.FAIR, rules.aging
+        if fair:
+            tagged, clocks = fairness.assign_tags(
+                [lane for lane in lanes if lane.state == LaneState.NEW], clocks
+            )
+            lanes = [*(lane for lane in lanes if lane.state != LaneState.NEW), *tagged]
+        # Of a key with lanes on several levels the weight of the highest level counts.
+        by_level = sorted(lanes, key=lambda each: each.level, reverse=True) if rules.limits_keys else ()
+        weights = {lane.key: lane.effective_milli for lane in by_level}
+        bounds = PlanBounds(
+            left=_left(rules, weights, self.keys, self.now_ms) if weights else {},
+            running={key: state.running for key, state in self.keys.items()}
+            if rules.counts_running and fair
+            else None,
+            starving=self.starving if aging else (),
+            aging_every=aging.every if aging else 0,
+            aging_turn=self.queue.aging_turn,
+        )
+        return _Lineup(self, rules, lanes, clocks, self.arrivals, weights, bounds)
 
 
 class Grants(Struct, frozen=True):
@@ -152,24 +182,19 @@ class Grants(Struct, frozen=True):
         return self.plan.order
 
     def counts(self) -> dict[LaneKey, int]:
-        return self.plan.counts()
+        """How many of each lane, in order of first service."""
+        return Counter(self.plan.order)
 
 
 def budget(
-    queue: Queue, running: int, now_ms: int, scopes: Mapping[str, ScopeState] = NO_SCOPES, cost: int = 0
+    queue: Queue, running: int, now_ms: int, scopes: Mapping[str, ScopeState] | None = None, cost: int = 0
 ) -> int | Hold | None:
-    """How many the line may give now as far as its gates go; None: any number. A closed one holds it."""
-    return _least(queue, gates(queue, running, scopes, now_ms, cost))
+    """How many the queue may give now as far as its gates go; None: any number. A closed one holds it.
 
-
-def own_budget(queue: Queue, running: int, now_ms: int) -> int | Hold | None:
-    """As `budget`, as far as the line itself goes: worth asking before its scopes are locked."""
-    return _least(queue, own_gates(queue, running, now_ms))
-
-
-def _least(queue: Queue, gates_: Sequence[Gate]) -> int | Hold | None:
+    `scopes` None: as far as the queue itself goes, which is worth asking before its scopes are locked.
+    """
     allowed: int | None = None
-    for gate in gates_:
+    for gate in gates(queue, running, scopes, now_ms, cost):
         if gate.is_closed:
             return _until_changed(_held_by(gate), queue)
         if gate.kind is not GateKind.COST:
@@ -199,7 +224,7 @@ def _held_by(gate: Gate) -> Hold:
 
 
 def _until_changed(hold: Hold, queue: Queue) -> Hold:
-    """It is worth looking again, too, when a setting ends by itself, or what workers conveyed lapses."""
+    """The hold, to be looked at again also when a setting expires, or the rate that workers reported."""
     lapses_at_ms = None if queue.reported_rate is None else queue.reported_rate.until_ms
     ends = (hold.look_again_at_ms, queue.limits.changes_at_ms, lapses_at_ms)
     moments = [at_ms for at_ms in ends if at_ms is not None]
@@ -227,7 +252,7 @@ def _unaffordable(queue: Queue, scopes: Mapping[str, ScopeState], now_ms: int, c
     return _held_by(next(gate for gate in closed if gate.is_closed))
 
 
-def _charged(
+def _charged_scopes(
     queue: Queue, states: Mapping[str, ScopeState], count: int, cost: int, now_ms: int
 ) -> dict[str, ScopeState]:
     return {
@@ -236,10 +261,18 @@ def _charged(
     }
 
 
-def queue_debt(queue: Queue, now_ms: int, given: int = 0) -> int:
-    """What the queue owes at the rate of today, after it gave so many; it must be kept to fall due."""
-    rate = queue.rules.queue_rate
-    return queue.paid_until_ns if rate is None else rates.paid(rate, queue.paid_until_ns, now_ms, given)
+def charged_queue(queue: Queue, given: int, now_ms: int) -> tuple[int, Counts]:
+    """Until when the queue has paid at its present rate, and its dispatch window, after it gave so many more.
+
+    With none given the rate's debt is capped (`rates.paid`), which must be stored to fall due.
+    """
+    rate, limits = queue.rules.queue_rate, queue.limits
+    paid_until_ns, window = queue.paid_until_ns, queue.window
+    if rate is not None:
+        paid_until_ns = rates.paid(rate, paid_until_ns, now_ms, given)
+    if limits.dispatches is not None:
+        window = windows.spent(limits.window, window, now_ms, given)
+    return paid_until_ns, window
 
 
 def window_debt(queue: Queue, now_ms: int) -> Counts:
@@ -292,41 +325,38 @@ def decide(snapshot: QueueSnapshot, room: int, asked: int | None = None) -> Gran
     if isinstance(allowed, Hold):
         return allowed
     room = room if allowed is None else min(room, allowed)
-    position = snapshot.position
-    planned = position.plan(room)
+    planned = snapshot.lineup.plan(room)
     if asked is not None and len(planned.order) >= asked:
         return Grants(planned, Hold(HoldReason.EMPTY))
-    hold = _hold(snapshot, position, planned.order)
+    hold = _closed_gate(snapshot, len(planned.order)) or _blocked_keys(snapshot, planned.order)
     return Grants(planned, hold) if planned.order else hold
 
 
-def _hold(snapshot: QueueSnapshot, position: _Position, order: Sequence[LaneKey]) -> Hold:
-    """Why those who get nothing wait once `order` is granted, and until when."""
-    return _closed_gate(snapshot, position.rules, len(order)) or _blocked_keys(snapshot, position, order)
-
-
-def _closed_gate(snapshot: QueueSnapshot, rules: Rules, given: int) -> Hold | None:
+def _closed_gate(snapshot: QueueSnapshot, given: int) -> Hold | None:
     """The gate that is closed once so many are given."""
     queue, now_ms = snapshot.queue, snapshot.now_ms
-    if rules.queue_rate is not None:
-        queue = replace(queue, paid_until_ns=queue_debt(queue, now_ms, given))
-    if queue.limits.dispatches is not None:
-        queue = replace(queue, window=windowed(queue, given, now_ms))
-    scopes = _charged(queue, snapshot.scopes, given, 0, now_ms)
+    paid_until_ns, window = charged_queue(queue, given, now_ms)
+    if (paid_until_ns, window) != (queue.paid_until_ns, queue.window):
+        queue = replace(queue, paid_until_ns=paid_until_ns, window=window)
+    scopes = _charged_scopes(queue, snapshot.scopes, given, 0, now_ms)
     allowed = budget(queue, snapshot.running + given, now_ms, scopes)
     return allowed if isinstance(allowed, Hold) else None
 
 
-def _blocked_keys(snapshot: QueueSnapshot, position: _Position, order: Sequence[LaneKey]) -> Hold:
-    """The limits of the keys that still have tasks; if no key does, nothing is left."""
-    given, spent, next_open_ms = fairness.count_by_lane(order), _spent(order), snapshot.blocked.next_open_ms
+def _blocked_keys(snapshot: QueueSnapshot, order: Sequence[LaneKey]) -> Hold:
+    """The limits of the keys that still have tasks once `order` is granted; if no key does, nothing is left."""
+    given, spent, next_open_ms = (
+        Counter(order),
+        Counter(key for _, key in order),
+        snapshot.blocked.next_open_ms,
+    )
     opens = [] if next_open_ms is None or next_open_ms <= snapshot.now_ms else [next_open_ms]
     held = snapshot.blocked.any_held
-    for lane in position.lanes:
-        if lane.fits and lane.count > given.get((lane.level, lane.key), 0):
-            standing = position.stands(lane, spent)
-            held = held or standing.state is LaneState.BLOCKED
-            opens += [] if standing.open_at_ms is None else [standing.open_at_ms]
+    for lane in snapshot.lineup.lanes:
+        if lane.fits and lane.count > given[lane.level, lane.key]:
+            after = snapshot.lineup.after(lane, spent)
+            held = held or after.state is LaneState.BLOCKED
+            opens += [] if after.open_at_ms is None else [after.open_at_ms]
     if opens or held:
         return Hold(HoldReason.KEY_LIMITS, min(opens, default=None))
     return Hold(HoldReason.EMPTY)
@@ -362,66 +392,48 @@ def settle(
     `cost` is what the tasks are estimated to cost together; `decided` is the plan by which they were taken from the
     same snapshot, and need not be made again where as many were taken as it says.
     """
-    position = snapshot.position
+    lineup, queue, now_ms = snapshot.lineup, snapshot.queue, snapshot.now_ms
     total = sum(taken.values())
-    whole = decided if decided is not None and len(decided.order) == total else position.plan(total)
-    planned = whole if fairness.count_by_lane(whole.order) == taken else position.only(taken).plan(total)
-    spent = _spent(planned.order)
-    clocks = {clock.level: clock for clock in (*position.clocks, *planned.clocks)}
-    queue, now_ms = snapshot.queue, snapshot.now_ms
+    whole = decided if decided is not None and len(decided.order) == total else lineup.plan(total)
+    planned = whole if Counter(whole.order) == taken else lineup.only(taken).plan(total)
+    spent = Counter(key for _, key in planned.order)
+    clocks = {clock.level: clock for clock in (*lineup.clocks, *planned.clocks)}
+    paid_until_ns, window = charged_queue(queue, total, now_ms)
+    limits = queue.limits
     return Settled(
         planned.order,
-        _changed_lanes(position, planned, taken, spent),
+        _changed_lanes(snapshot, planned, taken, spent),
         tuple([clock for clock in clocks.values() if clock not in snapshot.clocks]),
         spent,
-        position.paid(spent),
-        queue_debt(queue, now_ms, total),
+        lineup.paid(spent) if lineup.weights else {},
+        paid_until_ns,
         whole.aging_turn if total else queue.aging_turn,
-        windowed(queue, total, now_ms),
-        tuple(_charged(queue, snapshot.scopes, total, cost, now_ms).values()) if queue.limits.scopes else (),
+        window,
+        tuple(_charged_scopes(queue, snapshot.scopes, total, cost, now_ms).values()) if limits.scopes else (),
     )
 
 
 def _changed_lanes(
-    position: _Position, planned: LanePlan, taken: Mapping[LaneKey, int], spent: Mapping[str, int]
+    snapshot: QueueSnapshot, planned: LanePlan, taken: Mapping[LaneKey, int], spent: Mapping[str, int]
 ) -> tuple[Lane, ...]:
-    """The lanes that were billed, placed, or put aside because their key may not go on."""
+    """The lanes that were billed, tagged, or put aside because their key may not go on."""
+    lineup = snapshot.lineup
     billed = {(lane.level, lane.key): lane.tag for lane in planned.lanes}
-    before = {(lane.level, lane.key): lane for lane in position.snapshot.lanes}
+    before = {(lane.level, lane.key): lane for lane in snapshot.lanes}
     changed: list[Lane] = []
-    for lane in position.lanes:
+    for lane in lineup.lanes:
         lane_key = (lane.level, lane.key)
         given = taken.get(lane_key, 0)
-        after = position.stands(
-            replace(lane, tag=billed.get(lane_key, lane.tag), count=lane.count - given), spent
-        )
+        after = replace(lane, tag=billed.get(lane_key, lane.tag), count=lane.count - given)
+        if lineup.rules.needs_keys:
+            after = lineup.after(after, spent)
         if given or after != before[lane_key]:
             changed.append(after)
     return tuple(changed)
 
 
-def key_weights(snapshot: QueueSnapshot) -> Mapping[str, int]:
-    """The weight of each key by which its limits are scaled; empty where keys have no limits."""
-    return snapshot.position.weights if snapshot.queue.rules.limits_keys else {}
-
-
-def windowed(queue: Queue, count: int, now_ms: int) -> Counts:
-    """The window of the queue with this many more dispatches; unchanged without a limit on them."""
-    if queue.limits.dispatches is None:
-        return queue.window
-    return windows.spent(queue.limits.window, queue.window, now_ms, count)
-
-
-def _spent(order: Sequence[LaneKey]) -> dict[str, int]:
-    """How many each key is given, over all levels."""
-    spent: dict[str, int] = {}
-    for _, key in order:
-        spent[key] = spent.get(key, 0) + 1
-    return spent
-
-
-class _Position(Struct, frozen=True):
-    """A snapshot with its new lanes placed, and what each key may still be given."""
+class _Lineup(Struct, frozen=True):
+    """The lanes of a snapshot in fair order, and what each key may still be given."""
 
     snapshot: QueueSnapshot
     rules: Rules
@@ -432,28 +444,12 @@ class _Position(Struct, frozen=True):
     """The weight of each key, where its limits depend on it."""
     bounds: PlanBounds
 
-    @classmethod
-    def of(cls, snapshot: QueueSnapshot) -> _Position:
-        rules = snapshot.queue.rules
-        fair = rules.order is DispatchOrder.FAIR
-        lanes, clocks = _placed(snapshot) if fair else (_awake(snapshot), list(snapshot.clocks))
-        aging = rules.aging
-        weights = _weights(lanes) if rules.limits_keys else {}
-        bounds = PlanBounds(
-            left=_left(rules, weights, snapshot.keys, snapshot.now_ms) if weights else {},
-            running=_running(snapshot.keys) if rules.counts_running and fair else None,
-            starving=snapshot.starving if aging else (),
-            aging_every=aging.every if aging else 0,
-            aging_turn=snapshot.queue.aging_turn,
-        )
-        return cls(snapshot, rules, lanes, clocks, snapshot.arrivals, weights, bounds)
-
     def plan(self, room: int) -> LanePlan:
         if self.rules.order is DispatchOrder.ARRIVAL:
             return fairness.plan_arrivals(self.arrivals, room, self.bounds)
         return fairness.plan([lane for lane in self.lanes if lane.fits], self.clocks, room, self.bounds)
 
-    def only(self, taken: Mapping[LaneKey, int]) -> _Position:
+    def only(self, taken: Mapping[LaneKey, int]) -> _Lineup:
         """The same, where each lane gives no more than was taken from it."""
         giving = [replace(lane, count=min(lane.count, taken.get(lane.lane_key, 0))) for lane in self.lanes]
         left = dict(taken)
@@ -465,23 +461,19 @@ class _Position(Struct, frozen=True):
                 arrivals.append(arrival)
         return replace(self, lanes=giving, arrivals=arrivals)
 
-    def stands(self, lane: Lane, spent: Mapping[str, int]) -> Lane:
-        """The lane where it stands after its key was given `spent`."""
-        if not self.rules.limits_keys and not self.rules.counts_running:
+    def after(self, lane: Lane, spent: Mapping[str, int]) -> Lane:
+        """The lane after its key was given `spent`: ranked again, and put aside if its key may not go on."""
+        rules = self.rules
+        if not rules.needs_keys:
             return lane
         state = self.snapshot.keys.get(lane.key) or KeyState(lane.key)
         given = spent.get(lane.key, 0)
-        ranked = fairness.rank(state.running + given, lane.weight_milli) if self.rules.counts_running else 0
+        ranked = fairness.rank(state.running + given, lane.weight_milli) if rules.counts_running else 0
         lane = replace(lane, rank=ranked)
-        return self._stopped(lane, state, given) if self.rules.limits_keys else lane
-
-    def _stopped(self, lane: Lane, state: KeyState, given: int) -> Lane:
-        """The lane put aside, if its key may not go on; else as it is."""
-        stop = key_hold(self.rules, state, self.weights[lane.key], self.snapshot.now_ms, given)
-        if stop is None:
+        if not rules.limits_keys:
             return lane
-        lane_state = LaneState.BLOCKED if stop.open_at_ms is None else LaneState.THROTTLED
-        return _aside(lane, lane_state, open_at_ms=stop.open_at_ms, held_at=stop.held_at)
+        hold = key_hold(rules, state, self.weights[lane.key], self.snapshot.now_ms, given)
+        return lane if hold is None else _aside(lane, hold)
 
     def paid(self, spent: Mapping[str, int]) -> dict[str, int]:
         """Until when each key has paid after it was given `spent`; only of keys with a rate where it changed."""
@@ -496,24 +488,15 @@ class _Position(Struct, frozen=True):
         return paid
 
 
-def _aside(
-    lane: Lane, lane_state: LaneState, *, open_at_ms: int | None = None, held_at: int | None = None
-) -> Lane:
-    """The lane put aside. One that was not placed first, because keys have no shares, gives up what wait it has left.
+def _aside(lane: Lane, hold: KeyHold) -> Lane:
+    """The lane put aside. One that was not tagged first, because keys have no shares, gives up its remaining wait.
 
     Its weight is then the one in force: were it another, the store would have the lane looked at again at once.
     """
     if lane.weight_milli != lane.effective_milli:
         lane = replace(lane, weight_milli=lane.effective_milli, tag=min(lane.tag, lane.base or 0))
-    return replace(lane, state=lane_state, open_at_ms=open_at_ms, held_at=held_at)
-
-
-def _weights(lanes: Iterable[Lane]) -> dict[str, int]:
-    """The weight of each key; of a key with several, that of its highest level."""
-    weights: dict[str, int] = {}
-    for lane in sorted(lanes, key=lambda each: each.level, reverse=True):
-        weights[lane.key] = lane.effective_milli
-    return weights
+    lane_state = LaneState.BLOCKED if hold.open_at_ms is None else LaneState.THROTTLED
+    return replace(lane, state=lane_state, open_at_ms=hold.open_at_ms, held_at=hold.held_at)
 
 
 def _left(
@@ -534,34 +517,15 @@ def _left(
     return left
 
 
-def _running(keys: Mapping[str, KeyState]) -> dict[str, int]:
-    return {key: state.running for key, state in keys.items()}
-
-
-def _placed(snapshot: QueueSnapshot) -> tuple[list[Lane], list[VirtualClock]]:
-    """Compute the tags of lanes that became busy or changed weight since the last claim."""
-    clocks = {clock.level: clock for clock in snapshot.clocks}
-    lanes: list[Lane] = []
-    fresh: dict[int, list[Lane]] = {}
-    for lane in _awake(snapshot):
+def _woken(snapshot: QueueSnapshot) -> list[Lane]:
+    """The lanes as if no key were limited; NEW ones still need a tag, by the weight that an operator set."""
+    woken: list[Lane] = []
+    for lane in snapshot.lanes:
         if lane.state == LaneState.NEW:
-            fresh.setdefault(lane.level, []).append(lane)
-        else:
-            lanes.append(lane)
-    for level in sorted(fresh):
-        placed, clocks[level] = fairness.assign_tags(fresh[level], clocks.get(level) or VirtualClock(level))
-        lanes += placed
-    return lanes, [clocks[level] for level in sorted(clocks)]
-
-
-def _awake(snapshot: QueueSnapshot) -> list[Lane]:
-    """The lanes as they would stand if their keys were free to go; those to be placed still are."""
-    return [lane if lane.state == LaneState.READY else _woken(snapshot, lane) for lane in snapshot.lanes]
-
-
-def _woken(snapshot: QueueSnapshot, lane: Lane) -> Lane:
-    if lane.state != LaneState.NEW:
-        return replace(lane, state=LaneState.READY, open_at_ms=None)
-    state = snapshot.keys.get(lane.key)
-    override_milli = None if state is None else state.weight_milli
-    return replace(lane, override_milli=override_milli, rank=0, open_at_ms=None)
+            state = snapshot.keys.get(lane.key)
+            override_milli = None if state is None else state.weight_milli
+            lane = replace(lane, override_milli=override_milli, rank=0, open_at_ms=None)
+        elif lane.state != LaneState.READY:
+            lane = replace(lane, state=LaneState.READY, open_at_ms=None)
+        woken.append(lane)
+    return woken

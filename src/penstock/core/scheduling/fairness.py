@@ -119,31 +119,31 @@ class Lane(Struct, frozen=True):
         return self.wanted_milli if self.override_milli is None else self.override_milli
 
 
-def assign_tags(lanes: Sequence[Lane], clock: VirtualClock) -> tuple[list[Lane], VirtualClock]:
-    """Tag each lane that became busy or changed its weight.
+def assign_tags(
+    lanes: Sequence[Lane], clocks: Sequence[VirtualClock]
+) -> tuple[list[Lane], list[VirtualClock]]:
+    """Tag each lane, all of which became busy or changed their weight; returns them and the clocks of all levels.
 
     New lanes are spread over their first stride by the golden ratio. The stride counts from when the lane became busy:
     if more lanes came at once than one claim tags, those tagged later get their first turn before those tagged earlier
     get their second. A lane whose tag is ahead of the clock keeps its remaining wait, rescaled to its weight; spreading
     it again would push back a lane whose weight keeps changing.
     """
-    placed: list[Lane] = []
-    for lane in sorted(lanes, key=lambda each: each.key):
-        weight_milli = lane.effective_milli
-        if lane.tag > clock.virtual:
-            tag = _reweighted(lane, clock.virtual)
+    by_level = {clock.level: clock for clock in clocks}
+    tagged: list[Lane] = []
+    for lane in sorted(lanes, key=lambda each: (each.level, each.key)):
+        clock = by_level.get(lane.level) or VirtualClock(lane.level)
+        weight_milli, virtual = lane.effective_milli, clock.virtual
+        if lane.tag > virtual:
+            tag = virtual + (lane.tag - virtual) * stride(weight_milli) // stride(lane.weight_milli)
         else:
             offset = ((clock.placed * _GOLDEN & _MASK) * stride(weight_milli)) >> 64
-            base = clock.virtual if lane.base is None else min(lane.base, clock.virtual)
+            base = virtual if lane.base is None else min(lane.base, virtual)
             tag = max(lane.tag, base + offset)
             clock = replace(clock, placed=clock.placed + 1)
-        placed.append(replace(lane, tag=tag, weight_milli=weight_milli, state=LaneState.READY))
-    return placed, clock
-
-
-def _reweighted(lane: Lane, virtual: int) -> int:
-    """The tag with the remaining wait rescaled to the new weight; past service is not billed again."""
-    return virtual + (lane.tag - virtual) * stride(lane.effective_milli) // stride(lane.weight_milli)
+        by_level[lane.level] = clock
+        tagged.append(replace(lane, tag=tag, weight_milli=weight_milli, state=LaneState.READY))
+    return tagged, [by_level[level] for level in sorted(by_level)]
 
 
 def refund_tag(lane: Lane, paid: int) -> Lane:
@@ -189,17 +189,6 @@ class LanePlan(Struct, frozen=True):
     clocks: tuple[VirtualClock, ...]
     aging_turn: int = 0
 
-    def counts(self) -> dict[LaneKey, int]:
-        return count_by_lane(self.order)
-
-
-def count_by_lane(order: Sequence[LaneKey]) -> dict[LaneKey, int]:
-    """The number of dispatches of each lane, in order of first service."""
-    taken: dict[LaneKey, int] = {}
-    for lane_key in order:
-        taken[lane_key] = taken.get(lane_key, 0) + 1
-    return taken
-
 
 def plan(
     lanes: Sequence[Lane], clocks: Sequence[VirtualClock], room: int, bounds: PlanBounds = UNBOUNDED
@@ -211,129 +200,104 @@ def plan(
     """
     planner = _Planner(lanes, clocks, bounds)
     order: list[LaneKey] = []
-    while len(order) < room and (lane_key := planner.next()) is not None:
-        order.append(lane_key)
-    return planner.outcome(tuple(order))
+    while len(order) < room and (heap := planner.next_heap()):
+        order.append(planner.dispatch_first(heap))
+    return LanePlan(
+        order=tuple(order),
+        lanes=tuple(
+            [replace(lanes[at], tag=tag, count=count) for at, (tag, count) in planner.billed.items()]
+        ),
+        clocks=tuple([planner.clocks[level] for level in sorted({level for level, _ in order})]),
+        aging_turn=planner.aging_turn,
+    )
 
 
-_Entry = tuple[int, int, str, int]
-"""Rank, tag, key and the index of the lane."""
+_Entry = tuple[int, int, str, int, int]
+"""Rank, tag and key of a lane, by which lanes are ordered; then its index, and its remaining tasks."""
 
 
 class _Planner:
-    """A heap of lanes for each level, and the limits that are left.
-
-    Tags, counts and clocks change with every dispatch, so they are kept in lists of integers beside the frozen lanes.
-    """
+    """The busy lanes of each level as a heap, and what is left of all limits while the plan grows."""
 
     def __init__(self, lanes: Sequence[Lane], clocks: Sequence[VirtualClock], bounds: PlanBounds) -> None:
+        self.clocks = {clock.level: clock for clock in clocks}
+        self.billed: dict[int, tuple[int, int]] = {}
+        """The tag and the remaining tasks of each lane that was served, by its index."""
+        self.aging_turn = bounds.aging_turn
         self._lanes = lanes
-        self._clocks = {clock.level: clock for clock in clocks}
-        self._virtual = {clock.level: clock.virtual for clock in clocks}
-        self._tags = [lane.tag for lane in lanes]
-        self._counts = [lane.count for lane in lanes]
         self._left = dict(bounds.left)
         self._running = None if bounds.running is None else dict(bounds.running)
         self._every = bounds.aging_every
-        self._turn = bounds.aging_turn
         self._starving = {each.level: each for each in bounds.starving}
-        self._touched: dict[int, None] = {}
         self._heaps: dict[int, list[_Entry]] = {}
         for index, lane in enumerate(lanes):
             if lane.count > 0:
-                self._heaps.setdefault(lane.level, []).append(self._entry(index))
+                self._heaps.setdefault(lane.level, []).append(self._entry(index, lane.tag, lane.count))
         for heap in self._heaps.values():
             heapq.heapify(heap)
         self._levels = sorted(self._heaps)
 
-    def next(self) -> LaneKey | None:
-        """Bill the lane that is served next; None if no lane may be served."""
+    def _entry(self, index: int, tag: int, count: int) -> _Entry:
+        lane, running = self._lanes[index], self._running
+        ranked = 0 if running is None else rank(running.get(lane.key, 0), lane.weight_milli)
+        return ranked, tag, lane.key, index, count
+
+    def next_heap(self) -> list[_Entry] | None:
+        """The lanes of the level that is served next, the first of them on top; None if no lane may be served."""
         while self._levels and not self._may_go(self._levels[0]):
             self._levels.pop(0)
         if not self._levels:
             return None
-        return self._bill(self._heaps[self._level_of_next()])
-
-    def _level_of_next(self) -> int:
-        """The lowest level; or, every n-th time, the starving level behind it that has waited longest."""
-        natural = self._levels[0]
-        if not self._every:
-            return natural
-        below = [
-            each for each in self._starving.values() if each.level > natural and self._may_go(each.level)
-        ]
-        level = natural
-        if below and self._turn + 1 >= self._every:
-            level = min(below, key=lambda each: (each.oldest_ms, each.level)).level
-        self._turn = self._turn + 1 if below and level == natural else 0
-        self._feed(level)
-        return level
-
-    def _feed(self, level: int) -> None:
-        """Count one starving task of a level as served."""
-        starving = self._starving.pop(level, None)
-        if starving is not None and starving.count > 1:
-            self._starving[level] = replace(starving, count=starving.count - 1)
+        level = self._aged_level(self._levels[0]) if self._every else self._levels[0]
+        return self._heaps[level]
 
     def _may_go(self, level: int) -> bool:
         """Bring the next lane of a level to the top of its heap, dropping lanes whose key has reached its limit."""
         heap = self._heaps.get(level)
         while heap:
-            entry = heap[0]
-            if self._left.get(entry[2], 1) <= 0:
+            _, tag, key, index, count = heap[0]
+            if self._left.get(key, 1) <= 0:
                 heapq.heappop(heap)
                 continue
-            if self._running is None:
-                return True
-            current = self._entry(entry[3])
-            if current == entry:
+            # A dispatch changes the rank of all lanes of its key, also where they are not on top.
+            if self._running is None or (current := self._entry(index, tag, count)) == heap[0]:
                 return True
             heapq.heapreplace(heap, current)
         return False
 
-    def _entry(self, index: int) -> _Entry:
-        lane = self._lanes[index]
-        return self._rank(lane), self._tags[index], lane.key, index
+    def _aged_level(self, lowest: int) -> int:
+        """The lowest level; or, every n-th time, the starving level behind it that has waited longest."""
+        behind = [
+            each for each in self._starving.values() if each.level > lowest and self._may_go(each.level)
+        ]
+        level = lowest
+        if behind and self.aging_turn + 1 >= self._every:
+            level = min(behind, key=lambda each: (each.oldest_ms, each.level)).level
+        self.aging_turn = self.aging_turn + 1 if behind and level == lowest else 0
+        starving = self._starving.pop(level, None)
+        if starving is not None and starving.count > 1:
+            self._starving[level] = replace(starving, count=starving.count - 1)
+        return level
 
-    def _rank(self, lane: Lane) -> int:
-        return 0 if self._running is None else rank(self._running.get(lane.key, 0), lane.weight_milli)
-
-    def _bill(self, heap: list[_Entry]) -> LaneKey:
-        """Bill the lane at the top for one dispatch."""
-        index = heap[0][3]
+    def dispatch_first(self, heap: list[_Entry]) -> LaneKey:
+        """Bill the lane on top for one dispatch."""
+        _, tag, key, index, count = heap[0]
         lane = self._lanes[index]
-        level, key = lane.level, lane.key
-        start = self._virtual[level] = max(self._tags[index], self._virtual.get(level, 0))
-        self._tags[index] = start + stride(lane.weight_milli)
-        self._counts[index] -= 1
-        self._touched[index] = None
+        clock = self.clocks.get(lane.level) or VirtualClock(lane.level)
+        if tag > clock.virtual:
+            clock = VirtualClock(lane.level, tag)
+        self.clocks[lane.level] = clock
+        tag, count = clock.virtual + stride(lane.weight_milli), count - 1
+        self.billed[index] = tag, count
         if key in self._left:
             self._left[key] -= 1
         if self._running is not None:
             self._running[key] = self._running.get(key, 0) + 1
-        if self._counts[index] > 0:
-            heapq.heapreplace(heap, self._entry(index))
+        if count > 0:
+            heapq.heapreplace(heap, self._entry(index, tag, count))
         else:
             heapq.heappop(heap)
-        return level, key
-
-    def outcome(self, order: tuple[LaneKey, ...]) -> LanePlan:
-        moved = sorted({level for level, _ in order})
-        return LanePlan(
-            order=order,
-            lanes=tuple(self._billed(index) for index in self._touched),
-            clocks=tuple(self._clock(level) for level in moved),
-            aging_turn=self._turn,
-        )
-
-    def _billed(self, index: int) -> Lane:
-        return replace(self._lanes[index], tag=self._tags[index], count=self._counts[index])
-
-    def _clock(self, level: int) -> VirtualClock:
-        """The clock of a level; advancing it resets the number of lanes tagged."""
-        clock = self._clocks.get(level) or VirtualClock(level)
-        virtual = self._virtual[level]
-        return clock if virtual == clock.virtual else VirtualClock(level, virtual, 0)
+        return lane.level, key
 
 
 class Arrival(Struct, frozen=True):

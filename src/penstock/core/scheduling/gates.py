@@ -37,7 +37,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core.limits import rates, windows
-from penstock.core.limits.admission import QueueLimits, ScopeRules, queue_scope
+from penstock.core.limits.admission import ScopeRules, queue_scope
 from penstock.core.limits.rate_reports import RateSource
 from penstock.core.limits.windows import NOTHING, Counts
 from penstock.core.model import Queue
@@ -94,93 +94,69 @@ class ScopeState(Struct, frozen=True):
 
 
 def gates(
-    queue: Queue, running: int, states: Mapping[str, ScopeState], now_ms: int, cost: int = 0
+    queue: Queue, running: int, states: Mapping[str, ScopeState] | None, now_ms: int, cost: int = 0
 ) -> list[Gate]:
-    """All gates of a queue, in the order in which closed ones are reported.
+    """All gates of a queue, in the order in which closed ones are reported: by kind, then from the queue outwards.
 
-    `cost` is the estimate of the task that would go next; a task that costs more than a whole budget is dispatched
-    when the budget is unused.
+    `states` None: only the queue's own, which need no row but the queue's. `cost` is the estimate of the task that
+    would go next; a task that costs more than a whole budget is dispatched when the budget is unused.
     """
-    limits = queue.limits
-    if not limits.scopes:
-        return own_gates(queue, running, now_ms)
-    scopes = [(each, states.get(each.name) or ScopeState(0, each.name)) for each in _outwards(limits.scopes)]
-    return [
-        *_paused(queue, scopes),
-        *_cooling(scopes, now_ms),
-        *_leases(queue, running, scopes),
-        *_rate(queue, now_ms),
-        *_dispatches(queue, limits, scopes, now_ms),
-        *_costs(scopes, now_ms, cost),
+    own = _of_queue(queue, running, now_ms)
+    if states is None or not queue.limits.scopes:
+        return own
+    scopes = sorted(queue.limits.scopes, key=lambda each: _FROM_INSIDE[each.name[0]])
+    found = [
+        _of_scope(each, states.get(each.name) or ScopeState(0, each.name), now_ms, cost) for each in scopes
     ]
+    return sorted([*own, *(gate for each in found for gate in each)], key=lambda gate: _REPORTED[gate.kind])
 
 
-def own_gates(queue: Queue, running: int, now_ms: int) -> list[Gate]:
-    """The queue's own gates, which need no row but the queue's."""
-    return [
-        *_paused(queue, ()),
-        *_leases(queue, running, ()),
-        *_rate(queue, now_ms),
-        *_dispatches(queue, queue.limits, (), now_ms),
-    ]
+_REPORTED = {kind: number for number, kind in enumerate(GateKind)}
+_FROM_INSIDE = {"n": 0, "g": 1, "c": 2}
+"""By the first letter of a scope's name: the namespace, then its groups, then the cluster."""
 
 
-_Scopes = Sequence[tuple[ScopeRules, ScopeState]]
-
-
-def _paused(queue: Queue, scopes: _Scopes) -> Iterator[Gate]:
-    if queue.paused or queue.rules.paused:
-        yield Gate(GateKind.PAUSED, _own(queue), 0)
-    for rules, _ in scopes:
-        if rules.paused:
-            yield Gate(GateKind.PAUSED, rules.name, 0)
-
-
-def _cooling(scopes: _Scopes, now_ms: int) -> Iterator[Gate]:
-    for rules, state in scopes:
-        if state.cool_until_ms is None or now_ms >= state.cool_until_ms + RAMP_S * 1_000:
-            continue
-        if now_ms < state.cool_until_ms:
-            yield Gate(GateKind.COOLING, rules.name, 0, opens_at_ms=state.cool_until_ms)
-            continue
-        second = (now_ms - state.cool_until_ms) // 1_000
-        most = 2 ** (second + 1) - 1
-        left = max(0, most - state.cool_given)
-        opens_at_ms = None if left else state.cool_until_ms + (second + 1) * 1_000
-        yield Gate(GateKind.COOLING, rules.name, left, most, state.cool_given, opens_at_ms)
-
-
-def _leases(queue: Queue, running: int, scopes: _Scopes) -> Iterator[Gate]:
-    most = queue.rules.lease_cap
-    if most is not None:
-        yield Gate(GateKind.LEASES, _own(queue), max(0, most - running), most, running)
-    for rules, state in scopes:
-        if rules.leases is not None:
-            left = max(0, rules.leases - state.running)
-            yield Gate(GateKind.LEASES, rules.name, left, rules.leases, state.running)
-
-
-def _rate(queue: Queue, now_ms: int) -> Iterator[Gate]:
-    rate = queue.rules.queue_rate
-    if rate is not None:
+def _of_queue(queue: Queue, running: int, now_ms: int) -> list[Gate]:
+    rules, limits, name = queue.rules, queue.limits, queue_scope(queue.namespace, queue.name, queue.kind)
+    found: list[Gate] = []
+    if queue.paused or rules.paused:
+        found.append(Gate(GateKind.PAUSED, name, 0))
+    if (most := rules.lease_cap) is not None:
+        found.append(Gate(GateKind.LEASES, name, max(0, most - running), most, running))
+    if (rate := rules.queue_rate) is not None:
         left = rates.available(rate, queue.paid_until_ns, now_ms)
-        opens = None if left else rates.open_at_ms(rate, queue.paid_until_ns, now_ms)
-        source = queue.rules.queue_rate_source
-        yield Gate(
-            GateKind.RATE, _own(queue), left, opens_at_ms=opens, rate_micro=rate.micro, rate_source=source
-        )
+        opens_at_ms = None if left else rates.open_at_ms(rate, queue.paid_until_ns, now_ms)
+        gate = Gate(GateKind.RATE, name, left, opens_at_ms=opens_at_ms)
+        found.append(replace(gate, rate_micro=rate.micro, rate_source=rules.queue_rate_source))
+    if (most := limits.dispatches) is not None:
+        found.append(_window(GateKind.DISPATCHES, name, limits.window, most, queue.window, now_ms))
+    return found
 
 
-def _dispatches(queue: Queue, limits: QueueLimits, scopes: _Scopes, now_ms: int) -> Iterator[Gate]:
-    if limits.dispatches is not None:
-        yield _window(
-            GateKind.DISPATCHES, _own(queue), limits.window, limits.dispatches, queue.window, now_ms
-        )
-    for rules, state in scopes:
-        if rules.dispatches is not None:
-            yield _window(
-                GateKind.DISPATCHES, rules.name, rules.window, rules.dispatches, state.window, now_ms
-            )
+def _of_scope(rules: ScopeRules, state: ScopeState, now_ms: int, cost: int) -> Iterator[Gate]:
+    name, window = rules.name, rules.window
+    if rules.paused:
+        yield Gate(GateKind.PAUSED, name, 0)
+    if state.cool_until_ms is not None and not _is_open(state, now_ms):
+        yield _cooling(name, state.cool_until_ms, state.cool_given, now_ms)
+    if (most := rules.leases) is not None:
+        yield Gate(GateKind.LEASES, name, max(0, most - state.running), most, state.running)
+    if (most := rules.dispatches) is not None:
+        yield _window(GateKind.DISPATCHES, name, window, most, state.window, now_ms)
+    if (most := rules.cost) is not None:
+        asked = _asked(cost, most)
+        gate = _window(GateKind.COST, name, window, most, state.costs, now_ms, asked)
+        yield gate if gate.left >= asked else replace(gate, left=0)
+
+
+def _cooling(name: str, until_ms: int, given: int, now_ms: int) -> Gate:
+    """The gate of a group that a downstream service refused: closed, then opening second by second."""
+    if now_ms < until_ms:
+        return Gate(GateKind.COOLING, name, 0, opens_at_ms=until_ms)
+    second = (now_ms - until_ms) // 1_000
+    most = 2 ** (second + 1) - 1
+    left = max(0, most - given)
+    return Gate(GateKind.COOLING, name, left, most, given, None if left else until_ms + (second + 1) * 1_000)
 
 
 @dataclass(slots=True)
@@ -208,14 +184,6 @@ def _asked(cost: int, most: int) -> int:
     return max(1, min(cost, most))
 
 
-def _costs(scopes: _Scopes, now_ms: int, cost: int) -> Iterator[Gate]:
-    for rules, state in scopes:
-        if rules.cost is not None:
-            asked = _asked(cost, rules.cost)
-            gate = _window(GateKind.COST, rules.name, rules.window, rules.cost, state.costs, now_ms, asked)
-            yield replace(gate, left=gate.left if gate.left >= asked else 0)
-
-
 def _window(
     kind: GateKind,
     scope: str,
@@ -233,19 +201,6 @@ def _window(
     return Gate(kind, scope, left, most, used, opens_at_ms)
 
 
-def _outwards(scopes: Sequence[ScopeRules]) -> Sequence[ScopeRules]:
-    """The namespace, then its groups, then the cluster: the order in which closed gates are reported."""
-    return sorted(scopes, key=lambda each: _FROM_INSIDE[each.name[0]]) if len(scopes) > 1 else scopes
-
-
-_FROM_INSIDE = {"n": 0, "g": 1, "c": 2}
-"""By the first letter of a scope's name."""
-
-
-def _own(queue: Queue) -> str:
-    return queue_scope(queue.namespace, queue.name, queue.kind)
-
-
 def charged(rules: ScopeRules, state: ScopeState, count: int, cost: int, now_ms: int) -> ScopeState:
     """The counters of a scope after a grant of `count` tasks with a total estimated `cost`."""
     return ScopeState(
@@ -256,15 +211,12 @@ def charged(rules: ScopeRules, state: ScopeState, count: int, cost: int, now_ms:
         windows.spent(rules.window, state.window, now_ms, count),
         state.costs if rules.cost is None else windows.spent(rules.window, state.costs, now_ms, cost),
         None if _is_open(state, now_ms) else state.cool_until_ms,
-        _given(state, count, now_ms),
+        0 if _is_open(state, now_ms) else state.cool_given + count,
     )
 
 
-def _given(state: ScopeState, count: int, now_ms: int) -> int:
-    return 0 if state.cool_until_ms is None or _is_open(state, now_ms) else state.cool_given + count
-
-
 def _is_open(state: ScopeState, now_ms: int) -> bool:
+    """Whether the group does not cool down, or has opened fully since."""
     return state.cool_until_ms is None or now_ms >= state.cool_until_ms + RAMP_S * 1_000
 
 

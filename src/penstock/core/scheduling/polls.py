@@ -8,8 +8,8 @@ from enum import StrEnum
 from msgspec import Struct
 
 from penstock.core.model import Activity, RecordedEvent, Run, Task, TaskKind
+from penstock.core.scheduling.charges import Charge
 from penstock.core.scheduling.dispatch import Hold, WorkerFilter
-from penstock.core.scheduling.refunds import Charge
 from penstock.errors import PenstockError
 
 HISTORY_PAGE_DEFAULT = 500

@@ -6,7 +6,7 @@ same locks as a grant (`engine.permits`). Until then only these hold it:
 
 * pauses, of the queue and of its scopes, because an operator who pauses expects that nothing moves;
 * the limits of fairness keys, which bound what is handed out;
-* the buffer that the worker registered, counted apart from its slots: `worker-never-over-filled`.
+* the buffer that the worker registered, counted apart from its slots (`slots.py`): `worker-never-over-filled`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from penstock.core.limits.admission import ScopeRules
 from penstock.core.limits.policies import LEASE_CAP_MAX, LimitSetting, SettingValue
-from penstock.core.model import Queue, TaskKind, WorkerRecord
-from penstock.core.scheduling.slots import SlotUsage
+from penstock.core.model import Queue
 
 
 def without_limits(queue: Queue) -> Queue:
@@ -33,8 +32,3 @@ def without_limits(queue: Queue) -> Queue:
         if name is not LimitSetting.DISPATCHES
     }
     return replace(queue, limits=limits, policy=replace(queue.policy, settings=settings))
-
-
-def free_buffer(worker: WorkerRecord, kind: TaskKind, load: SlotUsage) -> int:
-    """How many tasks more a worker may prefetch: its slots, or its registered buffer if that is larger."""
-    return max(0, worker.claims(kind) - load.prefetched)

@@ -60,7 +60,8 @@ def after_failure(
         return NoRetry()
     pause_ms = policy.pause_ms(activity.attempt) if asked_ms is None else asked_ms
     at_ms = now_ms + pause_ms
-    last_ms = earliest(_close_by_at_ms(activity), _good_until_ms(activity))
+    close_by_ms = _after(activity.scheduled_at_ms, activity.timeouts.schedule_to_close_ms)
+    last_ms = earliest(close_by_ms, _good_until_ms(activity))
     if last_ms is not None and at_ms >= last_ms:
         return NoRetry()
     return RetryAt(at_ms, pause_ms)
@@ -98,11 +99,11 @@ def _doubling(failures: int, first: int, most: int) -> int:
 
 def waiting_deadline_at_ms(activity: Activity, available_at_ms: int) -> int | None:
     """The deadline by which a waiting activity must start."""
-    start_by = activity.timeouts.schedule_to_start_ms
+    limits = activity.timeouts
     return earliest(
-        None if start_by is None else available_at_ms + start_by,
+        _after(available_at_ms, limits.schedule_to_start_ms),
         _good_until_ms(activity),
-        _close_by_at_ms(activity),
+        _after(activity.scheduled_at_ms, limits.schedule_to_close_ms),
     )
 
 
@@ -112,16 +113,16 @@ def running_deadline_at_ms(activity: Activity) -> int | None:
     limits = activity.timeouts
     heartbeat_at_ms = max(activity.started_at_ms, activity.heartbeat_at_ms or 0)
     return earliest(
-        None if limits.start_to_close_ms is None else activity.started_at_ms + limits.start_to_close_ms,
-        None if limits.heartbeat_ms is None else heartbeat_at_ms + limits.heartbeat_ms,
-        _close_by_at_ms(activity),
+        _after(activity.started_at_ms, limits.start_to_close_ms),
+        _after(heartbeat_at_ms, limits.heartbeat_ms),
+        _after(activity.scheduled_at_ms, limits.schedule_to_close_ms),
     )
 
 
 def expired_clock(activity: Activity, available_at_ms: int, now_ms: int) -> str | None:
     """The timeout that has expired, in the contract's order; None if none has."""
     limits = activity.timeouts
-    deadlines = [("schedule_to_close", _close_by_at_ms(activity))]
+    deadlines = [("schedule_to_close", _after(activity.scheduled_at_ms, limits.schedule_to_close_ms))]
     if activity.status is ActivityStatus.PENDING:
         start_by = earliest(_after(available_at_ms, limits.schedule_to_start_ms), _good_until_ms(activity))
         deadlines.append(("schedule_to_start", start_by))
@@ -148,8 +149,3 @@ def _good_until_ms(activity: Activity) -> int | None:
     """The time after which no attempt may start, if there is one."""
     found = json_text.read(activity.extra).get(GOOD_UNTIL) if GOOD_UNTIL in activity.extra else None
     return found if isinstance(found, int) else None
-
-
-def _close_by_at_ms(activity: Activity) -> int | None:
-    limit = activity.timeouts.schedule_to_close_ms
-    return None if limit is None else activity.scheduled_at_ms + limit

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from penstock.core.model import TaskKind, WorkerRecord
+from penstock.core.scheduling.polls import Poll
 
 RETRY_MS = 50
 """How soon to look again at a full worker one of whose leases is being reported on right now."""
@@ -29,8 +30,10 @@ class SlotUsage(Struct, frozen=True):
 NO_LOAD = SlotUsage()
 
 
-def free_slots(worker: WorkerRecord, kind: TaskKind, load: SlotUsage) -> int:
-    """How many tasks more a worker may run; none if it has fewer slots now than it had."""
+def free_slots(worker: WorkerRecord, kind: TaskKind, load: SlotUsage, *, prefetch: bool = False) -> int:
+    """How many tasks more a worker may run, or prefetch; none if it has fewer slots now than it had."""
+    if prefetch:
+        return max(0, worker.claims(kind) - load.prefetched)
     return max(0, worker.slots(kind) - load.running)
 
 
@@ -41,30 +44,23 @@ def retry_in_ms(free: int, load: SlotUsage) -> int | None:
     return RETRY_MS if load.unannounced else None
 
 
-class PollSlots(Struct, frozen=True):
-    """How many tasks the polls of one claim may take together: what each asks for, within its worker's slots."""
+def total_room(polls: Sequence[Poll], free: Mapping[str, int]) -> int:
+    """How many tasks the polls may take together: what each asks for, within the free slots of its worker."""
+    asked: dict[str, int] = {}
+    for poll in polls:
+        asked[poll.worker_id] = asked.get(poll.worker_id, 0) + poll.tasks_max
+    return sum(min(most, free[worker_id]) for worker_id, most in asked.items())
 
-    wanted: Sequence[int]
-    workers: Sequence[str]
-    """The worker of each poll; a worker may have several polls."""
-    free: Mapping[str, int]
 
-    @property
-    def total(self) -> int:
-        asked: dict[str, int] = {}
-        for worker_id, most in zip(self.workers, self.wanted, strict=True):
-            asked[worker_id] = asked.get(worker_id, 0) + most
-        return sum(min(most, self.free[worker_id]) for worker_id, most in asked.items())
-
-    def shares(self, count: int) -> list[int]:
-        """The poll that gets the n-th task: round robin in order of arrival."""
-        assert count <= self.total, "more tasks than the polls have capacity for"
-        holders: list[int] = []
-        left, free = list(self.wanted), dict(self.free)
-        while len(holders) < count:
-            for index, worker_id in enumerate(self.workers):
-                if left[index] > 0 and free[worker_id] > 0 and len(holders) < count:
-                    holders.append(index)
-                    left[index] -= 1
-                    free[worker_id] -= 1
-        return holders
+def round_robin(polls: Sequence[Poll], free: Mapping[str, int], count: int) -> list[int]:
+    """The index of the poll that gets the n-th of `count` tasks: one for each poll in turn, in order of arrival."""
+    assert count <= total_room(polls, free), "more tasks than the polls have capacity for"
+    chosen: list[int] = []
+    asked, left = [poll.tasks_max for poll in polls], dict(free)
+    while len(chosen) < count:
+        for index, poll in enumerate(polls):
+            if asked[index] > 0 and left[poll.worker_id] > 0 and len(chosen) < count:
+                chosen.append(index)
+                asked[index] -= 1
+                left[poll.worker_id] -= 1
+    return chosen

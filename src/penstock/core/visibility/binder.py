@@ -18,7 +18,7 @@ from penstock.core.visibility.filters import (
     Relation,
     Some,
 )
-from penstock.core.visibility.query_errors import QueryProblem, by_nearness, nearest
+from penstock.core.visibility.query_errors import QueryProblem, field_meant
 from penstock.core.visibility.sort_keys import (
     TEXT_KEPT,
     ValueKind,
@@ -28,6 +28,7 @@ from penstock.core.visibility.sort_keys import (
     text_key,
 )
 from penstock.core.visibility.syntax import And, Comparison, LiteralAt, Negated, Operator, Or, Query
+from penstock.schema.nearest import by_nearness
 
 _RELATIONS = {
     Operator.EQUAL: Relation.IS,
@@ -110,7 +111,7 @@ class _Binder:
             if len(name.removeprefix(MEMO)) > NAME_MAX:
                 raise QueryProblem("The name is too long.", test.position, f"at most {NAME_MAX} characters")
             return name
-        meant = nearest(name, SYSTEM) or nearest(name, self._types)
+        meant = field_meant(name, SYSTEM) or field_meant(name, self._types)
         if meant is None and "." not in name and name.lower() != "memo":
             raise QueryProblem(
                 f"No search attribute {name[:60]!r} is registered in this namespace.",

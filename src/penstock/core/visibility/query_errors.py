@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+
+from penstock.schema.nearest import edits, nearest
 
 TYPOS_MAX = 2
-TYPED_MAX = 128
 
 
 class QueryProblem(Exception):
@@ -23,38 +24,18 @@ class QueryProblem(Exception):
         return f"At {self.position}: {self.message}{wanted}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was most likely meant: another case, or one or two typos."""
-    typed = name.lower()[:TYPED_MAX]
-    typos = [
-        (_distance(typed, each.lower()), each) for each in known if abs(len(each) - len(typed)) <= TYPOS_MAX
-    ]
-    fewest, found = min(typos, default=(len(typed), ""))
-    same_word = found.lower() != typed and _word(found.lower()) == _word(typed)
-    return None if same_word or fewest > min(TYPOS_MAX, len(typed) // 4) else found
+def field_meant(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was most likely meant: another case, or one or two typos.
 
-
-def by_nearness(name: str, known: Iterable[str]) -> list[str]:
-    """All known names, the most similar first."""
-    typed = name.lower()[:TYPED_MAX]
-    return sorted(known, key=lambda each: (_distance(typed, each.lower()), each))
+    Narrower than `nearest`, since any name may be that of an attribute: a part of a name is no typo.
+    """
+    for found in nearest(name, known):
+        typos = edits(name.casefold(), found.casefold(), most=min(TYPOS_MAX, len(name) // 4))
+        if typos == 0 or (typos is not None and _word(found) != _word(name)):
+            return found
+    return None
 
 
 def _word(name: str) -> str:
     """A name without its number: `Amount2` is not a typo of `Amount`."""
-    return name.rstrip(string.digits)
-
-
-def _distance(one: str, other: str) -> int:
-    """The Damerau-Levenshtein distance."""
-    earlier: Sequence[int] = ()
-    before: Sequence[int] = ()
-    row: Sequence[int] = range(len(other) + 1)
-    for place, letter in enumerate(one, 1):
-        earlier, before, row = before, row, [place]
-        for column, wanted in enumerate(other, 1):
-            typos = min(before[column] + 1, row[-1] + 1, before[column - 1] + (letter != wanted))
-            if place > 1 and column > 1 and one[place - 2] + letter == wanted + other[column - 2]:
-                typos = min(typos, earlier[column - 2] + 1)
-            row.append(typos)
-    return row[-1]
+    return name.casefold().rstrip(string.digits)

@@ -53,7 +53,7 @@ NO_DISPATCHES = DispatchCounts()
 class DispatchPace(Struct, frozen=True):
     """Recent dispatches of a queue."""
 
-    line: DispatchCounts = NO_DISPATCHES
+    queue: DispatchCounts = NO_DISPATCHES
     higher: DispatchCounts = NO_DISPATCHES
     """Of levels before the task's."""
     own: DispatchCounts = NO_DISPATCHES
@@ -98,11 +98,11 @@ def estimate_start(
     stuck = next((each for each in closed if _never(each)), None)
     if stuck is not None:
         return StartEstimate(unknown_because=f"Unknown until this changes: {stuck.message}.")
-    line = _bounds(pace.line, now_ms)
+    bounds = _bounds(pace.queue, now_ms)
     waits_for_others = any(each.kind in FLOWING for each in closed) or place.ahead
-    if line is None and waits_for_others:
+    if bounds is None and waits_for_others:
         return StartEstimate(unknown_because="The queue dispatched nothing in this minute or the one before.")
-    turns = _from_turns(line, place, pace, now_ms) if line else (0.0, 0.0)
+    turns = _from_turns(bounds, place, pace, now_ms) if bounds else (0.0, 0.0)
     opens_ms = max((each.opens_at_ms or now_ms for each in closed), default=now_ms)
     return _range(_Limited(queue, scopes), gates, place, turns, opens_ms, now_ms)
 
@@ -132,13 +132,13 @@ def _never(constraint: Constraint) -> bool:
 
 
 def _from_turns(
-    line: _Bounds, place: Position, pace: DispatchPace, now_ms: int
+    bounds: _Bounds, place: Position, pace: DispatchPace, now_ms: int
 ) -> tuple[float, float | None]:
     """How long until the tasks ahead are dispatched, soonest and latest; latest None: possibly never."""
     count = place.ahead + 1
-    soonest = max(0.0, count - SPREAD * sqrt(count)) / line.high
+    soonest = max(0.0, count - SPREAD * sqrt(count)) / bounds.high
     mixed = count + place.ahead_of_others
-    latest = (mixed + SPREAD * sqrt(mixed) + 1) / line.low
+    latest = (mixed + SPREAD * sqrt(mixed) + 1) / bounds.low
     own = _bounds(pace.own, now_ms) if place.ahead_of_own else None
     if own is not None:
         mine = place.ahead_of_own + 1
@@ -150,8 +150,8 @@ def _from_turns(
 
 def _share_left(pace: DispatchPace) -> float:
     """The share of dispatches that higher levels leave, at their recent rate."""
-    line, higher = pace.line.now + pace.line.before, pace.higher.now + pace.higher.before
-    return max(0.0, 1 - higher / line) if line else 1.0
+    total, higher = pace.queue.now + pace.queue.before, pace.higher.now + pace.higher.before
+    return max(0.0, 1 - higher / total) if total else 1.0
 
 
 class _Limited(Struct, frozen=True):
@@ -169,39 +169,39 @@ class _Limited(Struct, frozen=True):
         return self.queue.window if state is None else state.window
 
 
-def _gate_starts(line: _Limited, gates: Sequence[Gate], count: int, now_ms: int) -> list[int]:
+def _gate_starts(limited: _Limited, gates: Sequence[Gate], count: int, now_ms: int) -> list[int]:
     """The earliest times at which each limit allows `count` dispatches.
 
     Limited queues dispatch in bursts, so their limits say more about the soonest start than the recent rate.
     """
-    return [at_ms for gate in gates if (at_ms := _lets_go_at(line, gate, count, now_ms)) is not None]
+    return [at_ms for gate in gates if (at_ms := _lets_go_at(limited, gate, count, now_ms)) is not None]
 
 
-def _lets_go_at(line: _Limited, gate: Gate, count: int, now_ms: int) -> int | None:
+def _lets_go_at(limited: _Limited, gate: Gate, count: int, now_ms: int) -> int | None:
     over = count - gate.left
     if over <= 0:
         return None
     if gate.kind is GateKind.RATE:
-        rate = line.queue.rules.queue_rate
+        rate = limited.queue.rules.queue_rate
         assert rate is not None, "a gate of a rate has one"
         opens_ms = now_ms if gate.opens_at_ms is None else gate.opens_at_ms
         return opens_ms + (over - 1) * rate.interval_ns // NANO_PER_MS if not rate.is_closed else None
     if gate.kind is GateKind.DISPATCHES and gate.most:
-        if line.window(gate.scope) is Window.MINUTE:
+        if limited.window(gate.scope) is Window.MINUTE:
             turn_ms = (now_ms // MINUTE_MS + 1) * MINUTE_MS
             return turn_ms + (over - 1) // gate.most * MINUTE_MS
         rounds, amount = divmod(count - 1, gate.most)
-        counts = line.counts(gate.scope)
+        counts = limited.counts(gate.scope)
         opens_at_ms = windows.opens_at_ms(Window.SLIDING, gate.most, counts, now_ms, amount + 1)
         return (opens_at_ms or now_ms) + rounds * MINUTE_MS
     return gate.opens_at_ms
 
 
-def _gate_ends(line: _Limited, gates: Sequence[Gate], count: int, now_ms: int) -> list[int]:
+def _gate_ends(limited: _Limited, gates: Sequence[Gate], count: int, now_ms: int) -> list[int]:
     """The latest times, if other queues use the shared limits first."""
     ends = []
     for gate in gates:
-        at_ms = _lets_go_at(line, gate, count, now_ms)
+        at_ms = _lets_go_at(limited, gate, count, now_ms)
         if at_ms is not None:
             shared = not gate.scope.startswith("queue:") or gate.kind is GateKind.DISPATCHES
             ends.append(

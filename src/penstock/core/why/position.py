@@ -50,7 +50,7 @@ class LaneContext(Struct, frozen=True):
 def with_tags(fresh: Sequence[Lane], overrides: Mapping[str, int], clock: VirtualClock) -> list[Lane]:
     """New lanes of a level with the tags that the next claim will assign."""
     known = [replace(each, override_milli=overrides.get(each.key, each.override_milli)) for each in fresh]
-    return fairness.assign_tags(known, clock)[0]
+    return fairness.assign_tags(known, [clock])[0]
 
 
 def turn(lane: Lane, ahead: int, virtual: int) -> int:

@@ -39,7 +39,7 @@ class QueueWorkers(Struct, frozen=True):
 
 
 def _fits(worker: WorkerRecord, task: Task) -> bool:
-    what = filter_for(worker, worker.types(task.kind))
+    what = filter_for(worker, task.kind)
     knows_type = not what.types or task.type in what.types
     return knows_type and task.compatibility in (None, what.build_id)
 

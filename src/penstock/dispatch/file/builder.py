@@ -6,55 +6,59 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock.dispatch.file.reader import ShapeReader
-from penstock.dispatch.frozen import FrozenDict
-from penstock.dispatch.options import RetryPolicyConfigOverlay
-from penstock.dispatch.routing.models import (
-    BUILT_IN_RATE,
-    HandleOptions,
-    OptionsPattern,
-    Profile,
-    QueueOptions,
-    QueuePattern,
-    RetryPolicyConfig,
-    Route,
-    RouteOptions,
+from penstock.dispatch.config import (
+    DispatchConfig,
+    TemporalConfig,
+    TemporalLogConfig,
+    WorkerRuntimeProfiles,
+    WorkerScopes,
 )
+from penstock.dispatch.frozen import FrozenDict
+from penstock.dispatch.routing.models import BUILT_IN_RATE, Profile, QueueOptions
 from penstock.dispatch.routing.scopes import BUILT_IN, Scope
 from penstock.dispatch.routing.worker_config import WorkerConfig
+from penstock.schema.shapes import ShapeReader
 
 _CAP = "max_task_queue_activities_per_second"
 
 
-def worker_config(found: Mapping[str, Any], home: str, reader: ShapeReader) -> WorkerConfig:
-    """The submitter's side; `home` is the default queue when the file names none."""
-    given = dict(found)
+def build(found: dict[str, Any], home: str, reader: ShapeReader) -> DispatchConfig:
+    """The configuration that the tables of a file give; `home` is the default queue when it names none."""
+    worker_config = _worker_config(found.pop("worker_config", {}), home, reader)
+    profiles = found.pop("worker_runtime_profiles", {})
+    scopes = found.pop("worker_scopes", {})
+    log = found.pop("temporal_config", {}).get("temporal_log_config", {})
+    return DispatchConfig(
+        worker_config=worker_config,
+        queue_options=_queue_options(found.pop("queue_options", {}), worker_config.default_task_queue),
+        worker_runtime_profiles=WorkerRuntimeProfiles(
+            profiles.get("default_profile", "balanced"), _profiles(profiles.get("profiles", {}), reader)
+        ),
+        worker_scopes=WorkerScopes(scopes.get("default_scope", "full"), _scopes(scopes.get("scopes", {}))),
+        temporal_config=TemporalConfig(TemporalLogConfig(**log)),
+        **found,
+    )
+
+
+def _worker_config(given: dict[str, Any], home: str, reader: ShapeReader) -> WorkerConfig:
     old = given.pop("task_queue", None)
     if old is not None and "default_task_queue" in given:
         reader.refuse(
             ("worker_config", "task_queue"), "stands beside `default_task_queue`, its new name", "keep one"
         )
     queue = given.pop("default_task_queue", old or home)
-    routes = FrozenDict({name: _route(route) for name, route in given.pop("activity_queues", {}).items()})
-    baseline = RetryPolicyConfig(**given.pop("retry_policy_config", {}))
-    return WorkerConfig(
-        default_task_queue=queue, activity_queues=routes, retry_policy_config=baseline, **given
-    )
+    routes = FrozenDict(given.pop("activity_queues", {}))
+    return WorkerConfig(default_task_queue=queue, activity_queues=routes, **given)
 
 
-def queue_options(found: Mapping[str, Any], home: str) -> dict[str, QueueOptions]:
+def _queue_options(found: Mapping[str, Any], home: str) -> dict[str, QueueOptions]:
     """The options of each queue; the home queue has a cap unless the file unsets it."""
     given = {home: {}, **found}
     given[home] = {_CAP: BUILT_IN_RATE, **given[home]}
-    return FrozenDict(
-        {
-            name: QueueOptions(**{**fields, "retry_policy_config": _overlay(fields)})
-            for name, fields in given.items()
-        }
-    )
+    return FrozenDict({name: QueueOptions(**fields) for name, fields in given.items()})
 
 
-def profiles(found: Mapping[str, Any], reader: ShapeReader) -> dict[str, Profile]:
+def _profiles(found: Mapping[str, Any], reader: ShapeReader) -> dict[str, Profile]:
     """Every profile, filled up from the one it inherits and from the built-in one."""
     built_in = Profile()
     given: dict[str, dict[str, Any]] = {built_in.name: {}, **found}
@@ -78,38 +82,6 @@ def _can_inherit(name: str, parent: str, given: Mapping[str, Any], reader: Shape
     return False
 
 
-def scopes(found: Mapping[str, Any]) -> dict[str, Scope]:
+def _scopes(found: Mapping[str, Any]) -> dict[str, Scope]:
     """The built-in scopes, and those of the file in front of them."""
     return FrozenDict({**BUILT_IN, **{name: Scope(name, **fields) for name, fields in found.items()}})
-
-
-def _route(fields: Mapping[str, Any]) -> Route:
-    return Route(
-        default=fields.get("default", ""),
-        by_handle=FrozenDict(fields.get("by_handle", {})),
-        handle_options=FrozenDict(
-            {key: _handle(each) for key, each in fields.get("handle_options", {}).items()}
-        ),
-        by_pattern=tuple(
-            QueuePattern(each.get("match", ""), each.get("queue", ""))
-            for each in fields.get("by_pattern", ())
-        ),
-        handle_options_by_pattern=tuple(
-            OptionsPattern(each.get("match", ""), _handle(each))
-            for each in fields.get("handle_options_by_pattern", ())
-        ),
-        options=_options(fields.get("options")),
-    )
-
-
-def _options(fields: Mapping[str, Any] | None) -> RouteOptions | None:
-    return None if fields is None else RouteOptions(**{**fields, "retry_policy_config": _overlay(fields)})
-
-
-def _handle(fields: Mapping[str, Any]) -> HandleOptions:
-    return HandleOptions(fields.get("start_to_close_timeout"), _overlay(fields))
-
-
-def _overlay(fields: Mapping[str, Any]) -> RetryPolicyConfigOverlay | None:
-    block = fields.get("retry_policy_config")
-    return None if block is None else RetryPolicyConfigOverlay(**block)

@@ -8,12 +8,12 @@ from itertools import chain, product
 from typing import Any
 
 from penstock.dispatch.config import DispatchConfig
-from penstock.dispatch.file.reader import ShapeReader
-from penstock.dispatch.problems import hint_towards
 from penstock.dispatch.routing.models import Profile, Route
 from penstock.dispatch.routing.patterns import keys_of_both
 from penstock.dispatch.routing.scopes import by_tag
 from penstock.schema.paths import KeyPath, shown_path
+from penstock.schema.problems import hint_towards
+from penstock.schema.shapes import ShapeReader
 
 ERROR_TYPES_MAX = 1_000
 """So many types of errors fit into one policy; no server takes more."""
@@ -140,9 +140,16 @@ def undeclared(config: DispatchConfig, reader: ShapeReader) -> Iterator[tuple[Ke
             )
 
 
-def oddities(config: DispatchConfig, reader: ShapeReader) -> Iterator[tuple[KeyPath, str, str]]:
+def old_names(config: DispatchConfig) -> Iterator[tuple[KeyPath, str, str]]:
+    """Keys under their earlier names."""
+    old = ("worker_config", "task_queue")
+    if old in config.origins:
+        yield old, "is the old name of `default_task_queue`", "rename the key"
+
+
+def oddities(config: DispatchConfig) -> Iterator[tuple[KeyPath, str, str]]:
     """What loads but is probably not meant."""
-    yield from _of_budgets(config, reader)
+    yield from _of_budgets(config)
     for name, profile in config.worker_runtime_profiles.profiles.items():
         yield from _of_profile(name, profile)
 
@@ -164,11 +171,11 @@ def _of_profile(name: str, profile: Profile) -> Iterator[tuple[KeyPath, str, str
         )
 
 
-def _of_budgets(config: DispatchConfig, reader: ShapeReader) -> Iterator[tuple[KeyPath, str, str]]:
+def _of_budgets(config: DispatchConfig) -> Iterator[tuple[KeyPath, str, str]]:
     """Timeouts that do not fit into one another. Attempts are added up only where the workflow's is given."""
     wc = config.worker_config
     whole = wc.workflow_execution_timeout
-    is_given = ("worker_config", "workflow_execution_timeout") in reader.origins
+    is_given = ("worker_config", "workflow_execution_timeout") in config.origins
     if whole is not None and wc.run_timeout is not None and wc.run_timeout > whole:
         yield ("worker_config", "run_timeout"), f"{wc.run_timeout} is above workflow_execution_timeout", ""
     reported: set[tuple[KeyPath, str]] = set()

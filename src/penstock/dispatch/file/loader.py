@@ -8,15 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.dispatch.config import (
-    DispatchConfig,
-    TemporalConfig,
-    TemporalLogConfig,
-    WorkerRuntimeProfiles,
-    WorkerScopes,
-)
-from penstock.dispatch.file import builder, checks
-from penstock.dispatch.file.reader import ShapeReader
+from penstock.dispatch.config import DispatchConfig
+from penstock.dispatch.file import checks
+from penstock.dispatch.file.builder import build
 from penstock.dispatch.file.shape import ROOT
 from penstock.dispatch.file.sources import (
     ConfigSource,
@@ -28,7 +22,9 @@ from penstock.dispatch.file.sources import (
 )
 from penstock.dispatch.frozen import FrozenDict
 from penstock.dispatch.inspection.effective import fingerprint
-from penstock.dispatch.problems import DispatchConfigError, Problem
+from penstock.dispatch.problems import DispatchConfigError
+from penstock.schema.problems import Problem
+from penstock.schema.shapes import ShapeReader
 
 logger = logging.getLogger("penstock.dispatch")
 FilePath = str | os.PathLike[str]
@@ -101,49 +97,17 @@ def _paths(tree: Mapping[str, Any], path: tuple[str, ...]) -> list[tuple[str | i
 def _built(source: ConfigSource, problems: Sequence[Problem], strict: bool) -> DispatchConfig:
     """Build the configuration; all problems, of single values and of the whole, are raised together."""
     root = source.root or ("penstock",)
-    reader = ShapeReader(root, source.origins, list(problems))
+    reader = ShapeReader(root, source.origin_of, list(problems))
     found = reader.table(ROOT, source.tree, ())
     home = "temporal_task_queue" if root == ("temporal",) else "default"
-    config = _config(found, home, reader)
+    config = build(found, home, reader)
+    config = replace(config, root=".".join(root), origins=FrozenDict(source.origins))
     checks.errors(config, reader)
-    warnings = _old_words(reader)
+    warnings = [reader.problem(*each) for each in checks.old_names(config)]
     undeclared = [reader.problem(*each) for each in checks.undeclared(config, reader)]
     (reader.problems if strict or config.strict_queues else warnings).extend(undeclared)
     if reader.problems:
         raise DispatchConfigError(reader.problems)
-    warnings += [reader.problem(*each) for each in checks.oddities(config, reader)]
+    warnings += [reader.problem(*each) for each in checks.oddities(config)]
     config = replace(config, warnings=tuple(warnings), unused=tuple(reader.unused))
-    return replace(
-        config, root=".".join(root), origins=FrozenDict(source.origins), fingerprint=fingerprint(config)
-    )
-
-
-def _config(found: dict[str, Any], home: str, reader: ShapeReader) -> DispatchConfig:
-    worker_config = builder.worker_config(found.pop("worker_config", {}), home, reader)
-    profiles = found.pop("worker_runtime_profiles", {})
-    scopes = found.pop("worker_scopes", {})
-    log = found.pop("temporal_config", {}).get("temporal_log_config", {})
-    options = builder.queue_options(found.pop("queue_options", {}), worker_config.default_task_queue)
-    return DispatchConfig(
-        worker_config=worker_config,
-        queue_options=options,
-        worker_runtime_profiles=WorkerRuntimeProfiles(
-            profiles.get("default_profile", "balanced"),
-            builder.profiles(profiles.get("profiles", {}), reader),
-        ),
-        worker_scopes=WorkerScopes(
-            scopes.get("default_scope", "full"), builder.scopes(scopes.get("scopes", {}))
-        ),
-        temporal_config=TemporalConfig(TemporalLogConfig(**log)),
-        **found,
-    )
-
-
-def _old_words(reader: ShapeReader) -> list[Problem]:
-    if ("worker_config", "task_queue") not in reader.origins:
-        return []
-    return [
-        reader.problem(
-            ("worker_config", "task_queue"), "is the old name of `default_task_queue`", "rename the key"
-        )
-    ]
+    return replace(config, fingerprint=fingerprint(config))

@@ -12,12 +12,13 @@ from typing import Any
 
 import tomli
 
-from penstock.dispatch.file.kinds import FieldKind
-from penstock.dispatch.file.reader import UNSET
-from penstock.dispatch.file.shape import ROOT, ListShape, TableOfShape, TableShape
-from penstock.dispatch.problems import Problem, hint_towards
+from penstock.dispatch.file.shape import ROOT
+from penstock.schema.kinds import Kind
 from penstock.schema.paths import KeyPath, shown_path
-from penstock.schema.toml_lines import lines_of
+from penstock.schema.problems import InvalidValue, Problem, hint_towards
+from penstock.schema.shapes import UNSET, ListOf, Shape, Table, TableOf
+from penstock.schema.toml_file import read_text, read_toml_file
+from penstock.schema.toml_lines import steps_of
 
 ROOTS: tuple[tuple[str, ...], ...] = (("penstock",), ("temporal",), ("tool", "penstock"))
 PREFIX = "PENSTOCK__"
@@ -27,10 +28,6 @@ _ROOT_HEADER = re.compile(
     r"^[ \t]*\[\[?[ \t]*(?:penstock|temporal|tool[ \t]*\.[ \t]*penstock)[ \t]*[.\]]", re.M
 )
 _BYTES_MAX = 4_194_304
-
-
-DEPTH_MAX = 40
-"""Deeper than any valid value; deeper tables are refused."""
 
 
 class UnreadableFile(ValueError):
@@ -52,21 +49,28 @@ class ConfigSource:
     roots: tuple[str, ...] = ()
     """Tables that may have been meant, if the requested one is missing."""
 
+    def origin_of(self, path: KeyPath) -> str:
+        """The source of the value, of the nearest enclosing table, or of something in it; empty if there is none."""
+        for depth in range(len(path), 0, -1):
+            if (origin := self.origins.get(path[:depth])) is not None:
+                return origin
+        inside = (origin for where, origin in self.origins.items() if where[: len(path)] == path)
+        return next(inside, "")
+
 
 def read_file(path: str | os.PathLike[str], root: str | None) -> ConfigSource:
     """Read the part of a file below its root table, or below the requested one."""
     name = os.fspath(path)
-    text = _text(name)
+    if _is_pipe(name):
+        hint = "a configuration is read more than once: write it to a file"
+        raise UnreadableFile(Problem("", "cannot be read: it is a pipe", hint, name))
     try:
-        document = tomli.loads(text)
-        lines = lines_of(text)
-    except tomli.TOMLDecodeError as error:
-        where = f"{name}:{error.lineno}"
-        raise UnreadableFile(Problem("", f"is not valid TOML: {error.msg}", origin=where)) from None
-    except (ValueError, RecursionError):
-        raise _too_deep(name) from None
-    if any(len(where) > DEPTH_MAX for where in lines):
-        raise _too_deep(name)
+        file = read_toml_file(FilePath(name), _BYTES_MAX)
+    except InvalidValue as error:
+        message, _, hint = error.message.partition("; ")
+        where = name if error.line is None else f"{name}:{error.line}"
+        raise UnreadableFile(Problem("", message, hint, where)) from None
+    document = file.document
     steps = tuple(root.split(".")) if root is not None else _root_of(document, name)
     if steps is None:
         return ConfigSource()
@@ -77,20 +81,27 @@ def read_file(path: str | os.PathLike[str], root: str | None) -> ConfigSource:
     if not isinstance(tree, dict):
         raise UnreadableFile(Problem(".".join(steps), "is not a table", origin=name))
     depth = len(steps)
-    origins = {where[depth:]: f"{name}:{line}" for where, line in lines.items() if where[:depth] == steps}
+    origins = {
+        where[depth:]: f"{name}:{line}" for where, line in file.lines.items() if where[:depth] == steps
+    }
     origins.pop((), None)
     return ConfigSource(tree, origins, steps, has_table=True)
 
 
-def _too_deep(name: str) -> UnreadableFile:
-    return UnreadableFile(Problem("", "a number is too long or a value nested too deep", origin=name))
+def _is_pipe(name: str) -> bool:
+    try:
+        return FilePath(name).is_fifo()
+    except OSError:
+        return False  # opening it reports the cause
 
 
 def has_root(path: str | os.PathLike[str]) -> bool:
     """Whether a file has one of the root tables of a dispatch configuration, even if it is invalid."""
+    if _is_pipe(os.fspath(path)):
+        return False
     try:
-        text = _text(os.fspath(path))
-    except UnreadableFile:
+        text, _ = read_text(FilePath(path), _BYTES_MAX)
+    except InvalidValue:
         return False
     try:
         document = tomli.loads(text)
@@ -195,27 +206,6 @@ def _copied(value: Any) -> Any:
     return {name: _copied(inner) for name, inner in value.items()} if isinstance(value, dict) else value
 
 
-def _text(name: str) -> str:
-    try:
-        if FilePath(name).is_fifo():
-            hint = "a configuration is read more than once: write it to a file"
-            raise UnreadableFile(Problem("", "cannot be read: it is a pipe", hint, origin=name))
-        with FilePath(name).open("rb") as file:
-            content = file.read(_BYTES_MAX + 1)
-    except UnreadableFile:
-        raise
-    except (OSError, ValueError) as error:
-        cause = error.strerror if isinstance(error, OSError) else "not a path"
-        raise UnreadableFile(Problem("", f"cannot be read: {cause}", origin=name)) from None
-    if len(content) > _BYTES_MAX:
-        raise UnreadableFile(Problem("", f"is larger than {_BYTES_MAX} bytes", origin=name))
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-    raise UnreadableFile(Problem("", "is not UTF-8 text", origin=f"{name}:{line}"))
-
-
 def _root_of(document: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
     present = [steps for steps in ROOTS if isinstance(_below(document, steps), dict)]
     if len(present) > 1:
@@ -234,7 +224,7 @@ def _below(document: object, steps: KeyPath) -> object:
     return document
 
 
-def value_of(text: str, kind: FieldKind | None) -> object:
+def value_of(text: str, kind: Kind | None) -> object:
     """Parse a text as TOML; for text values, use it verbatim unless it is quoted."""
     is_text = kind is not None and kind.is_textual
     if text == UNSET or (is_text and text[:1] not in ("'", '"')):
@@ -249,17 +239,22 @@ def value_of(text: str, kind: FieldKind | None) -> object:
     return value
 
 
-def _kind_at(path: KeyPath) -> FieldKind | None:
-    shape: object = ROOT
+def _kind_at(path: KeyPath) -> Kind | None:
+    shape: Shape = ROOT
     for step in path:
-        if isinstance(shape, TableShape):
-            key = shape.key(str(step))
-            shape = key.holds if key else None
-        elif isinstance(shape, TableOfShape):
-            shape = shape.holds
-        else:
+        inner = _inside(shape, str(step))
+        if inner is None:
             return None
-    return None if shape is None or isinstance(shape, TableShape | TableOfShape | ListShape) else shape  # type: ignore[return-value]
+        shape = inner
+    return shape if isinstance(shape, Kind) else None
+
+
+def _inside(shape: Shape, name: str) -> Shape | None:
+    """The shape of what a table holds under the name."""
+    if isinstance(shape, Table):
+        key = shape.key(name)
+        return key.holds if key else None
+    return shape.holds if isinstance(shape, TableOf) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,17 +262,17 @@ class _Place:
     """The path that a variable names, and the shape at that path."""
 
     path: KeyPath
-    holds: FieldKind | TableShape | TableOfShape | ListShape
+    holds: Shape
 
 
 def _match(parts: list[str], root: Mapping[str, Any]) -> _Place | Problem:
     """The place that the parts of a variable's name lead to."""
     path: KeyPath = ()
-    shape: FieldKind | TableShape | TableOfShape | ListShape = ROOT
+    shape: Shape = ROOT
     for place, part in enumerate(parts):
-        if isinstance(shape, TableShape):
+        if isinstance(shape, Table):
             known: list[str] = [key.name for key in shape.keys if not key.is_unused]
-        elif isinstance(shape, TableOfShape):
+        elif isinstance(shape, TableOf):
             known = sorted(_names_for(shape, path, root))
         else:
             return Problem(shown_path(path), f"holds one value: {'__'.join(parts[place:])!r} is too much")
@@ -287,21 +282,18 @@ def _match(parts: list[str], root: Mapping[str, Any]) -> _Place | Problem:
             hint = hint_towards(part.lower(), known) or "name it in a file, or use --set"
             return Problem(shown_path(path), f"{part!r} {what}", hint)
         path = (*path, same[0])
-        if isinstance(shape, TableShape):
-            key = shape.key(same[0])
-            assert key is not None
-            shape = key.holds
-        else:
-            shape = shape.holds
+        inner = _inside(shape, same[0])
+        assert inner is not None
+        shape = inner
     return _Place(path, shape) if parts else Problem("", "is a table, not a value")
 
 
 def _given(place: _Place, text: str) -> tuple[KeyPath, object] | Problem:
     """The value of a variable for its place; a whole table, or list of tables, is written as TOML has it."""
-    if not isinstance(place.holds, TableShape | TableOfShape | ListShape):
+    if not isinstance(place.holds, Table | TableOf | ListOf):
         return place.path, value_of(text.strip(), place.holds)
     value = value_of(text.strip(), None)
-    is_list = isinstance(place.holds, ListShape)
+    is_list = isinstance(place.holds, ListOf)
     if value == UNSET or isinstance(value, list if is_list else dict):
         return place.path, value
     message = "is a list of tables, not a value" if is_list else "is a table, not a value"
@@ -309,7 +301,7 @@ def _given(place: _Place, text: str) -> tuple[KeyPath, object] | Problem:
     return Problem(shown_path(place.path), message, f"name a key of it, or write it whole as TOML: {whole}")
 
 
-def _names_for(shape: TableOfShape, path: KeyPath, root: Mapping[str, Any]) -> set[str]:
+def _names_for(shape: TableOf, path: KeyPath, root: Mapping[str, Any]) -> set[str]:
     """The names that are known for a table of named things."""
     here = _below(root, path)
     names = set(here) if isinstance(here, dict) else set()
@@ -363,14 +355,10 @@ def _path_of(override: str, root: tuple[str, ...] | None) -> KeyPath | None:
     if key == override.strip() or not key or "\n" in key:
         return None
     try:
-        value: object = tomli.loads(f"{key} = 0")
+        steps = steps_of(key)
     except (ValueError, RecursionError):
         return None
-    steps: list[str] = []
-    while isinstance(value, dict):
-        ((step, value),) = value.items()
-        steps.append(step)
     for known in (root, *ROOTS):
-        if known and tuple(steps[: len(known)]) == known:
-            return tuple(steps[len(known) :]) or None
-    return tuple(steps)
+        if known and steps[: len(known)] == known:
+            return steps[len(known) :] or None
+    return steps

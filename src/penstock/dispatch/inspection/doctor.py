@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.dispatch.config import DispatchConfig
-from penstock.dispatch.problems import hint_towards
 from penstock.schema.nearest import Suggestions
+from penstock.schema.problems import hint_towards
 
 
 @dataclass(frozen=True, slots=True)

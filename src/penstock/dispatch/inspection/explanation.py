@@ -9,10 +9,10 @@ from typing import Any
 
 from penstock.dispatch.config import DispatchConfig
 from penstock.dispatch.options import DispatchOptions, shown_names
-from penstock.dispatch.problems import hint_towards
 from penstock.dispatch.routing.layers import OWN_QUEUE, RankedLayer
 from penstock.dispatch.routing.models import Route
 from penstock.schema.paths import KeyPath, shown_path
+from penstock.schema.problems import hint_towards
 
 _ROUTES: KeyPath = ("worker_config", "activity_queues")
 _HOME: KeyPath = ("worker_config", "default_task_queue")

@@ -12,12 +12,12 @@ from penstock.dispatch.options import (
     NO_LONGEST_PAUSE,
     RETRY_SCALARS,
     TIMEOUTS,
-    UNLIMITED,
     DispatchOptions,
     Layer,
     RetryPolicyConfigOverlay,
 )
 from penstock.dispatch.retry import RetryPolicy
+from penstock.schema.kinds import UNLIMITED
 
 OWN_QUEUE = "workflow's own queue"
 CALL_SITE = "call site"

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from penstock.dispatch.options import UNLIMITED, Layer, RetryPolicyConfigOverlay, Unlimited
+from penstock.dispatch.options import Layer, RetryPolicyConfigOverlay
 from penstock.dispatch.routing.patterns import rule_of
+from penstock.schema.kinds import UNLIMITED, Unlimited
 
 BUILT_IN_RATE = 1000.0
 """The cap of the default task queue, whatever it is called, unless the file gives another or unsets it."""

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from penstock.dispatch.problems import (
-    Problem,
     WorkerNothingToDoError,
     WorkerScopeEmptyError,
     WorkerScopeUnknownError,
-    hint_towards,
     unknown,
 )
 from penstock.dispatch.routing.models import Profile
 from penstock.schema.nearest import Suggestions
+from penstock.schema.problems import Problem, hint_towards
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,7 +195,7 @@ async def check(ctx: EngineContext, name: str) -> int:
         queues = await tx.scopes.lock_queues(namespace_of(name))
         ids = await tx.scopes.ids([name])
         (state,) = await tx.scopes.lock(ids)
-        held = await tx.scopes.hold(state.scope_id, [line.queue_id for line in queues])
+        held = await tx.scopes.hold(state.scope_id, [queue.queue_id for queue in queues])
         (state,) = await tx.scopes.lock(ids)
         if held != state.running:
             tx.scopes.settle(replace(state, granted=state.ended + held))

@@ -16,6 +16,6 @@ async def adopt(tx: Tx, joined: Mapping[str, Sequence[Queue]]) -> None:
     by_name = {state.name: state for state in await tx.scopes.lock(await tx.scopes.ids(names))}
     for name in names:
         state = by_name[name]
-        adopted = await tx.scopes.adopt(state.scope_id, [line.queue_id for line in joined[name]])
+        adopted = await tx.scopes.adopt(state.scope_id, [queue.queue_id for queue in joined[name]])
         if adopted:
             tx.scopes.settle(replace(state, granted=state.granted + adopted))

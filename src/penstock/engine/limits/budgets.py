@@ -58,4 +58,4 @@ def _closed_scope(queue: Queue) -> str:
 
 async def _queue_of(tx: Tx, task: Task) -> Queue | None:
     queues = await tx.queues.find(task.namespace, task.task_queue)
-    return next((line for line in queues if line.kind is task.kind), None)
+    return next((queue for queue in queues if queue.kind is task.kind), None)

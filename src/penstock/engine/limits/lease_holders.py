@@ -31,8 +31,8 @@ async def of_scope(tx: Tx, state: ScopeState, most: int = SHOWN) -> Sequence[Tas
 async def of_queues(tx: Tx, state: ScopeState, queues: Sequence[Queue], most: int) -> Sequence[Task]:
     """The leases of some queues that a scope counts, the first to expire first."""
     found: list[Task] = []
-    for line in queues:
-        found += await tx.scopes.holders(state.scope_id, line.queue_id, most)
+    for queue in queues:
+        found += await tx.scopes.holders(state.scope_id, queue.queue_id, most)
     return sorted(found, key=lambda task: task.lease_expires_at_ms or 0)[:most]
 
 
@@ -41,4 +41,4 @@ async def queues_of(tx: Tx, scope: str) -> Sequence[Queue]:
     namespace = namespace_of(scope)
     if namespace is not None:
         return await tx.queues.list(namespace)
-    return [line for each in await tx.namespaces.list() for line in await tx.queues.list(each.name)]
+    return [queue for each in await tx.namespaces.list() for queue in await tx.queues.list(each.name)]

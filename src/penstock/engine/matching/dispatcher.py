@@ -34,7 +34,7 @@ A poll ends when its time is over, whatever the database does. If its claim is u
 for it, for at most `LOOK_GRACE_S`: most claims come back with a task that would otherwise have to be handed back. A
 poll whose claim does not come back in that time answers `unavailable`, not `empty`, because nothing is known of its
 queue. A claim that comes back later finds no poll, so its tasks are handed back: they wait again, and all that their
-grants charged is refunded in the same transaction (`core/scheduling/refunds.py`). Handing back is repeated until it
+grants charged is refunded in the same transaction (`core/scheduling/charges.py`). Handing back is repeated until it
 succeeds or the leases have expired (`engine.matching.undelivered`).
 
 Early ends
@@ -628,7 +628,7 @@ async def _other_has_work(tx: Tx, waiter: _Waiter) -> bool | None:
     worker = await tx.workers.get(namespace, worker_id)
     if worker is None or not worker.types(other):
         return None
-    worker_filter = dispatch.sticky_filter_for(worker, worker.types(other))
+    worker_filter = dispatch.sticky_filter_for(worker, other)
     for queue in await tx.queues.find(namespace, waiter.poll.task_queue):
         if queue.kind is other and await tx.tasks.any_ready(queue.queue_id, worker_filter):
             return True

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from penstock.core.model import Activity, Queue, Run, Task, TaskId, run_of
 from penstock.core.operations import journal_lines
 from penstock.core.scheduling import dispatch
+from penstock.core.scheduling.charges import NO_SCOPES, uncharged
 from penstock.core.scheduling.dispatch import Hold, HoldReason
 from penstock.core.scheduling.gates import ScopeState, charged, counted_by
 from penstock.core.scheduling.leases import Report
-from penstock.core.scheduling.ledger import NO_SCOPES, uncharged
 from penstock.core.scheduling.slots import free_slots
 from penstock.engine.activities.activity_reports import held_by
 from penstock.engine.context import EngineContext
@@ -98,7 +98,7 @@ def _begin(
     task = permit.task
     scopes = [charged(rules, states[rules.name], 1, task.cost, tx.now_ms) for rules in queue.limits.scopes]
     record_scopes(tx, scopes)
-    window = dispatch.windowed(queue, 1, tx.now_ms)
+    _, window = dispatch.charged_queue(queue, 1, tx.now_ms)
     if window != queue.window:
         tx.policies.settle(queue.queue_id, queue.paid_until_ns, queue.aging_turn, window)
     longest_ms = ctx.settings.leases.activity_lease_ms

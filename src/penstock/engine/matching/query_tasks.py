@@ -289,7 +289,7 @@ async def _lease(ctx: EngineContext, kind: QueryKind, request: Poll) -> LeasedQu
         late_ms = ctx.settings.polls.worker_stale_after_ms // 6
         if tx.now_ms - worker.heartbeat_at_ms > late_ms or is_known_dead(worker):
             tx.workers.touch(request.namespace, worker.worker_id, tx.now_ms)
-        worker_filter = dispatch.filter_for(worker, worker.workflow_types)
+        worker_filter = dispatch.filter_for(worker, TaskKind.WORKFLOW)
         query = await tx.queries.lock_next(
             request.namespace, request.task_queue, worker_filter, tx.now_ms, kind
         )

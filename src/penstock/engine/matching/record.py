@@ -9,20 +9,19 @@ from msgspec.structs import replace
 
 from penstock.core.model import Activity, ActivityStatus, QueueId, Task, TaskKind, TaskState
 from penstock.core.operations import journal_lines
+from penstock.core.scheduling.charges import Charge, Ledger
 from penstock.core.scheduling.claim import ClaimPlan
 from penstock.core.scheduling.dispatch import HoldReason
 from penstock.core.scheduling.gates import ScopeState, counted_by
 from penstock.core.scheduling.leases import grant
-from penstock.core.scheduling.ledger import Ledger, announced
 from penstock.core.scheduling.polls import ClaimResult, Granted, Held, Leased, Poll
-from penstock.core.scheduling.refunds import Charge
 from penstock.core.scheduling.retries import expired_clock, running_deadline_at_ms
 from penstock.engine.context import EngineContext
 from penstock.ports.gather import gather
 from penstock.ports.store import Tx
 
 TO_THE_QUEUE = 2
-"""The end of such a lease is notified to its queue (`ledger.announced`)."""
+"""The end of such a lease is notified to its queue (`Rules.announced`)."""
 
 
 class _Delivery(Struct, frozen=True):
@@ -92,7 +91,7 @@ def _lease(ctx: EngineContext, tx: Tx, plan: ClaimPlan) -> list[_Delivery]:
     """Lease the granted tasks, and append them to the journal. A token is the number of the attempt and a secret."""
     queue, leases = plan.queue, ctx.settings.leases
     assert queue is not None, "what is granted waited in a queue"
-    counted, scopes = announced(queue.rules), counted_by(plan.scopes)
+    counted, scopes = queue.rules.announced, counted_by(plan.scopes)
     deliveries: list[_Delivery] = []
     for granted in plan.grants:
         poll, task = plan.polls[granted.poll], granted.task

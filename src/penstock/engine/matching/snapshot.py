@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from penstock.core.limits.policies import DispatchOrder, KeyState
 from penstock.core.model import Queue, QueueId, TaskKind, WorkerRecord
+from penstock.core.scheduling.charges import NO_SCOPES, LockedScopes
 from penstock.core.scheduling.claim import (
     ClaimSnapshot,
     LaneView,
@@ -34,7 +35,6 @@ from penstock.core.scheduling.fairness import (
     VirtualClock,
 )
 from penstock.core.scheduling.gates import ScopeState, corrected
-from penstock.core.scheduling.ledger import NO_SCOPES, LockedScopes
 from penstock.core.scheduling.polls import Poll
 from penstock.core.scheduling.slots import SlotUsage
 from penstock.engine.context import EngineContext
@@ -74,7 +74,7 @@ async def load_snapshot(
     )
 
 
-async def load(tx: Tx, queue_id: QueueId, need: Need[Any]) -> Any:
+async def load(tx: Tx, queue_id: QueueId, need: Need) -> Any:
     """The rows that a plan asks for."""
     match need:
         case NeedQueue():

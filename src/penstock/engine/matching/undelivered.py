@@ -10,12 +10,12 @@ import structlog
 from msgspec.structs import replace
 
 from penstock.core.model import ActivityId, ActivityStatus, Queue, Task, TaskState
-from penstock.core.scheduling import refunds
+from penstock.core.scheduling import charges
+from penstock.core.scheduling.charges import Charge
 from penstock.core.scheduling.fairness import LaneState
 from penstock.core.scheduling.gates import ScopeState
 from penstock.core.scheduling.leases import UNDELIVERED, freed
 from penstock.core.scheduling.polls import Leased
-from penstock.core.scheduling.refunds import Charge
 from penstock.core.scheduling.retries import waiting_deadline_at_ms
 from penstock.core.timestamps import MINUTE_MS
 from penstock.engine.context import EngineContext
@@ -69,7 +69,7 @@ async def hand_back(ctx: EngineContext, leased: Leased) -> None:
         task = await tx.tasks.lock(task_id)
         if run is None or task is None or (task.lease_token, task.leased_at_ms) != (token, delivered):
             return
-        charge = leased.charge or refunds.of_row(queue, task, scopes)
+        charge = leased.charge or charges.of_row(queue, task, scopes)
         await _refund(tx, queue, task, scopes, charge)
         if task.activity_id is not None:
             await _hand_back_activity(tx, task, task.activity_id)
@@ -95,7 +95,7 @@ async def _refund(tx: Tx, queue: Queue, task: Task, scopes: Sequence[ScopeState]
     queue_id, key = queue.queue_id, None
     if charge.key_rate is not None:
         key = (await tx.policies.key_states(queue_id, [task.key])).get(task.key)
-    refund = refunds.refund(queue, key, scopes, charge, tx.now_ms)
+    refund = charges.refund(queue, key, scopes, charge, tx.now_ms)
     if (refund.paid_until_ns, refund.window) != (queue.paid_until_ns, queue.window):
         tx.policies.settle(queue_id, refund.paid_until_ns, queue.aging_turn, refund.window)
     if refund.key_paid_until_ns is not None:

@@ -21,7 +21,7 @@ from penstock.engine.schedules.zones import zone
 from penstock.ports.store import Tx
 
 
-class Preview(Struct, frozen=True):
+class SpecPreview(Struct, frozen=True):
     moments_ms: Sequence[int]
     words: Sequence[str]
     warnings: Sequence[SpecWarning]
@@ -29,11 +29,11 @@ class Preview(Struct, frozen=True):
 
 async def preview(
     ctx: EngineContext, namespace: str, spec: ScheduleSpec, after_ms: int | None, count: int
-) -> Preview:
+) -> SpecPreview:
     """The next moments of an unsaved specification, in words, with warnings."""
     tz = zone(spec.time_zone)
 
-    async def operation(tx: Tx) -> Preview:
+    async def operation(tx: Tx) -> SpecPreview:
         from_ms = tx.now_ms if after_ms is None else after_ms
         coming = list(islice(moments(spec, tz, from_ms), count))
         warnings = list(spec_warnings(spec, tz, from_ms))
@@ -41,7 +41,7 @@ async def preview(
             minute_ms = coming[0] - coming[0] % MINUTE_MS
             others = await tx.schedules.count_due(namespace, minute_ms, minute_ms + MINUTE_MS - 1)
             warnings += [shared_minute(others, coming[0])] if others else []
-        return Preview(coming, in_words(spec), warnings)
+        return SpecPreview(coming, in_words(spec), warnings)
 
     return await ctx.store.read(operation)
 

@@ -99,16 +99,18 @@ async def list_queues(ctx: EngineContext, namespace: str) -> Sequence[QueueView]
     async def operation(tx: Tx) -> Sequence[QueueView]:
         workers = await tx.workers.list(namespace, None)
         queues = await tx.queues.list(namespace)
-        names = sorted({worker.task_queue for worker in workers} | {line.name for line in queues})
+        names = sorted({worker.task_queue for worker in workers} | {queue.name for queue in queues})
         totals = await _totals(tx, namespace)
         views = []
         for name in names:
-            used = {line.kind: line for line in queues if line.name == name}
-            stats = {kind: await tx.queues.stats(line.queue_id, tx.now_ms) for kind, line in used.items()}
+            used = {queue.kind: queue for queue in queues if queue.name == name}
+            stats = {kind: await tx.queues.stats(queue.queue_id, tx.now_ms) for kind, queue in used.items()}
             pending = await tx.queries.count_pending(namespace, name, tx.now_ms)
             mine = [worker for worker in workers if worker.task_queue == name]
             by_kind = {kind: await policies.find_queue(tx, namespace, name, kind) for kind in TaskKind}
-            gates_ = {kind: await gates_of(tx, line, _oldest(stats, kind)) for kind, line in by_kind.items()}
+            gates_ = {
+                kind: await gates_of(tx, queue, _oldest(stats, kind)) for kind, queue in by_kind.items()
+            }
             views.append(
                 QueueView(
                     name,
@@ -132,8 +134,8 @@ async def describe(ctx: EngineContext, namespace: str, name: str) -> QueueView:
 
     async def operation(tx: Tx) -> QueueView:
         queues = await tx.queues.find(namespace, name)
-        stats = {line.kind: await tx.queues.stats(line.queue_id, tx.now_ms) for line in queues}
-        leases = [task for line in queues for task in await tx.tasks.leases_on(line.queue_id, LEASES_SHOWN)]
+        stats = {queue.kind: await tx.queues.stats(queue.queue_id, tx.now_ms) for queue in queues}
+        leases = [task for queue in queues for task in await tx.tasks.leases_on(queue.queue_id, LEASES_SHOWN)]
         oldest = [each.oldest for each in stats.values() if each.oldest is not None]
         ids = list(dict.fromkeys(task.run_id for task in (*leases, *oldest)))
         runs = {run.run_id: run for run in await tx.runs.get_many(ids) if run is not None}
@@ -150,11 +152,11 @@ async def describe(ctx: EngineContext, namespace: str, name: str) -> QueueView:
             leases,
             named,
             pending,
-            {kind: await _kind_view(tx, line) for kind, line in by_kind.items()},
-            {kind: await gates_of(tx, line, _oldest(stats, kind)) for kind, line in by_kind.items()},
+            {kind: await _kind_view(tx, queue) for kind, queue in by_kind.items()},
+            {kind: await gates_of(tx, queue, _oldest(stats, kind)) for kind, queue in by_kind.items()},
             await _totals(tx, namespace),
             await _holders(tx, namespace, [*by_kind.values()]),
-            await _waits(ctx, tx, {line.kind: line for line in queues}, workers),
+            await _waits(ctx, tx, {queue.kind: queue for queue in queues}, workers),
         )
 
     return await ctx.store.read(operation, long=True)
@@ -163,7 +165,7 @@ async def describe(ctx: EngineContext, namespace: str, name: str) -> QueueView:
 async def _waits(
     ctx: EngineContext, tx: Tx, queues: Mapping[TaskKind, Queue], workers: Sequence[WorkerRecord]
 ) -> Mapping[TaskKind, Sequence[RouteWait]]:
-    return {kind: await route_waits(ctx, tx, line, workers) for kind, line in queues.items()}
+    return {kind: await route_waits(ctx, tx, queue, workers) for kind, queue in queues.items()}
 
 
 async def gates_of(tx: Tx, queue: Queue, oldest: Task | None) -> Sequence[Gate]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import ClassVar
 
+from penstock.schema.kinds import Kind, Whole
 from penstock.sdk.app_config.broker import PostgresConfig
-from penstock.sdk.app_config.checks import Problems, ValidatedConfig, is_a, problem, whole
+from penstock.sdk.app_config.checks import Problems, ValidatedConfig, is_a, problem
 from penstock.sdk.app_config.queues import CAP_MOST, CustomQueueConfig, QueueMode
 from penstock.sdk.app_config.recovery import RecoveryConfig
 
@@ -51,6 +53,14 @@ class AppConfig(ValidatedConfig):
     """A prefetched task that has not started after this time is handed back; None is three minutes."""
     recovery: RecoveryConfig | None = None
     """Accepted and not used."""
+
+    checked: ClassVar[Mapping[str, tuple[str, Kind]]] = {
+        "cluster_wide_cap": ("bad_cap", Whole(1, CAP_MOST)),
+        "caps_version": ("bad_cap", Whole(0)),
+        "prefetch_buffer": ("bad_prefetch", Whole(0, PREFETCH_MOST)),
+        "claim_lease_ms": ("bad_lease", Whole(LEASE_LEAST_MS, LEASE_MOST_MS)),
+        "max_claim_renew_age_ms": ("bad_lease", Whole(1)),
+    }
 
     def __post_init__(self) -> None:
         if _is_listing(self.custom_queues):
@@ -140,16 +150,8 @@ class AppConfig(ValidatedConfig):
                 )
 
     def _of_caps(self) -> Problems:
+        yield from self.problems_of("cluster_wide_cap", "caps_version")
         cap = self.cluster_wide_cap
-        if cap is not None and (not is_a(cap, int) or cap < 1):
-            yield problem(
-                "bad_cap",
-                "cluster_wide_cap",
-                f"cluster_wide_cap is 1 or more, or None for no cap; not {cap!r}",
-            )
-        elif cap is not None:
-            yield from whole("bad_cap", "cluster_wide_cap", cap, 1, CAP_MOST)
-        yield from whole("bad_cap", "caps_version", self.caps_version, 0)
         if cap is not None and is_a(self.prefetch_buffer, int) and self.prefetch_buffer > 0:
             yield problem(
                 "bad_cap",
@@ -160,10 +162,9 @@ class AppConfig(ValidatedConfig):
 
     def _of_claims(self) -> Problems:
         ahead, lease = self.prefetch_buffer, self.claim_lease_ms
-        unfit = list(whole("bad_prefetch", "prefetch_buffer", ahead, 0, PREFETCH_MOST))
+        unfit = list(self.problems_of("prefetch_buffer"))
         yield from unfit
-        if lease is not None:
-            yield from whole("bad_lease", "claim_lease_ms", lease, LEASE_LEAST_MS, LEASE_MOST_MS)
+        yield from self.problems_of("claim_lease_ms")
         if not unfit and ahead > 0 and lease is None:
             yield problem(
                 "bad_lease",
@@ -182,11 +183,9 @@ class AppConfig(ValidatedConfig):
 
     def _of_age(self, lease: object) -> Problems:
         age = self.max_claim_renew_age_ms
-        if age is None:
-            return
-        unfit = list(whole("bad_lease", "max_claim_renew_age_ms", age, 1))
+        unfit = list(self.problems_of("max_claim_renew_age_ms"))
         yield from unfit
-        if not unfit and isinstance(lease, int) and age < lease:
+        if not unfit and age is not None and isinstance(lease, int) and age < lease:
             yield problem(
                 "bad_lease",
                 "max_claim_renew_age_ms",

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from penstock.errors import ConfigurationError, MultipleValidationErrors
+from penstock.schema.kinds import Kind
 from penstock.schema.nearest import nearest
+from penstock.schema.problems import InvalidValue
 
 Problems = Iterator[ConfigurationError]
-NUMBER_MAX = 2**31 - 1
 
 
 class ValidatedConfig:
     """A frozen, keyword-only dataclass that refuses unknown fields and suggests the nearest name."""
+
+    checked: ClassVar[Mapping[str, tuple[str, Kind]]] = {}
+    """By field: the kind of its problem, and its kind of value. None is a value where the annotation has it."""
 
     def __new__(cls, *given: Any, **named: Any) -> Self:
         found = list(_unknown(cls, named))
@@ -28,8 +32,27 @@ class ValidatedConfig:
         raise_all(type(self).__name__, self.problems())
 
     def problems(self) -> Problems:
-        """Return all problems."""
-        yield from ()
+        """Return all problems: those of single fields here."""
+        yield from self.problems_of(*self.checked)
+
+    def problems_of(self, *names: str) -> Problems:
+        """The problems of these fields, each by itself."""
+        annotations = {each.name: str(each.type) for each in fields(self)}  # type: ignore[arg-type]
+        for name in names:
+            problem_kind, kind = self.checked[name]
+            value = getattr(self, name)
+            may_be_none = annotations[name].endswith("None")
+            if value is None and may_be_none:
+                continue
+            try:
+                kind.read(value)
+            except InvalidValue as error:
+                or_none = "; None is allowed too" if may_be_none else ""
+                yield problem(problem_kind, name, f"{self.shown_field(name)} {error.message}{or_none}")
+
+    def shown_field(self, name: str) -> str:
+        """The field as messages name it."""
+        return name
 
 
 def raise_all(what: str, problems: Iterable[ConfigurationError]) -> None:
@@ -49,15 +72,6 @@ def problem(kind: str, field: str, message: str, advice: str = "") -> Configurat
 def is_a(value: object, kind: type) -> bool:
     """Whether a value has the type of its annotation, which has not been checked before. True is not a number."""
     return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-
-
-def whole(kind: str, field: str, value: object, least: int, most: int = NUMBER_MAX) -> Problems:
-    """Check for an integer within bounds; True is none."""
-    if not isinstance(value, int) or not is_a(value, int):
-        yield problem(kind, field, f"{field} is a whole number, not {value!r}")
-    elif not least <= value <= most:
-        wanted = f"{least} or more" if most == NUMBER_MAX and value < least else f"{least} to {most}"
-        yield problem(kind, field, f"{field} is {wanted}, not {value}")
 
 
 def _unknown(cls: type[Any], named: Iterable[str]) -> Problems:

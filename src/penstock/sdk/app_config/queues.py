@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
-from penstock.sdk.app_config.checks import Problems, ValidatedConfig, is_a, problem, whole
+from penstock.schema.kinds import Kind, Text, Whole
+from penstock.sdk.app_config.checks import ValidatedConfig
 
 PRIORITY_MOST = 100
 NAME_MAX = 64
 CAP_MOST = 1_000_000
 """The largest cap that a server accepts."""
-_NAME = re.compile(r"[A-Za-z0-9_.:-]+")
+_NAME = Text(
+    f"1 to {NAME_MAX} letters, digits and _ . : -", re.compile(r"(?!\.\.?\Z)[A-Za-z0-9_.:-]+"), NAME_MAX
+)
 
 
 class QueueMode(StrEnum):
@@ -33,16 +38,11 @@ class CustomQueueConfig(ValidatedConfig):
     max_concurrency: int | None = 5
     """Maximum number of its running tasks on all workers; None is no cap, 0 runs none."""
 
-    def problems(self) -> Problems:
-        if not is_a(self.name, str) or not self.name:
-            yield problem("bad_queue", "name", f"A queue has a name, not {self.name!r}")
-        elif len(self.name) > NAME_MAX or not _NAME.fullmatch(self.name) or self.name in (".", ".."):
-            yield problem(
-                "bad_queue",
-                "name",
-                f"The name of a queue is 1 to {NAME_MAX} letters, digits and _ . : -, not {self.name!r}",
-            )
-        whose = f"queue {self.name!r}: "
-        yield from whole("bad_queue", f"{whose}priority", self.priority, 1, PRIORITY_MOST)
-        if self.max_concurrency is not None:
-            yield from whole("bad_cap", f"{whose}max_concurrency", self.max_concurrency, 0, CAP_MOST)
+    checked: ClassVar[Mapping[str, tuple[str, Kind]]] = {
+        "name": ("bad_queue", _NAME),
+        "priority": ("bad_queue", Whole(1, PRIORITY_MOST)),
+        "max_concurrency": ("bad_cap", Whole(0, CAP_MOST)),
+    }
+
+    def shown_field(self, name: str) -> str:
+        return "The name of a queue" if name == "name" else f"queue {self.name!r}: {name}"

@@ -14,8 +14,9 @@ from penstock.core.limits.admission import (
     namespace_scope,
 )
 from penstock.schema.paths import shown_path
+from penstock.schema.problems import shown
 from penstock.settings.declared_limits import DeclaredLimits, LimitEntry, ScopeField
-from penstock.settings.diagnostics import Diagnostics, shown
+from penstock.settings.diagnostics import Diagnostics
 from penstock.settings.limits.override_keys import OverrideKey, parse_key
 
 ANY = "\0"
@@ -76,9 +77,7 @@ def check_consistency(
     _groups_are_named(limits, diagnostics)
     for entry in limits.all():
         if entry.value == 0:
-            diagnostics.caution(
-                entry.source, entry.path, "is 0, which closes: nothing that it counts is dispatched"
-            )
+            diagnostics.caution(entry, "is 0, which closes: nothing that it counts is dispatched")
 
 
 def _lines(keys: Iterable[OverrideKey]) -> dict[QueueName, None]:
@@ -104,8 +103,7 @@ def _one_limit_a_namespace(kind_limits: _KindLimits, what: LimitField) -> None:
         where = '"*"' if line[0] == ANY else shown(f"{line[0]}:*")
         rest = "no limit" if others is None else f"{others.value} ({others.path})"
         kind_limits.diagnostics.refuse(
-            decider.source,
-            decider.path,
+            decider,
             f"means {_value(entry)} for one queue, and the other queues of the namespace go by {rest}:"
             f" a namespace has one limit, so say it under {where}",
         )
@@ -138,8 +136,7 @@ def _one_limit_a_group(kind_limits: _KindLimits) -> set[str]:
 def _refuse_two_limits(kind_limits: _KindLimits, group: str, one: LimitEntry, other: LimitEntry) -> None:
     one, other = sorted((one, other), key=lambda entry: entry.path)
     kind_limits.diagnostics.refuse(
-        other.source,
-        other.path,
+        other,
         f"says {other.value}, and {one.path} says {one.value} for the same group {shown(group)}:"
         " a group has one limit for its workflow tasks and one for its activity tasks",
     )
@@ -157,9 +154,7 @@ def _refuse_no_limit(
     advice = f"say {limit} beside it, or give it limits in [{table}] of the file"
     if elsewhere is not None:
         advice = f"{elsewhere.path} says {elsewhere.value} for other queues of it, so say {limit} here too"
-    kind_limits.diagnostics.refuse(
-        group.source, group.path, f"{shown(name)} is a group without a limit here: {advice}"
-    )
+    kind_limits.diagnostics.refuse(group, f"{shown(name)} is a group without a limit here: {advice}")
 
 
 def _has_scope(limits: DeclaredLimits, namespace: str, group: str) -> bool:
@@ -182,8 +177,7 @@ def _group_limits_are_used(kind_limits: _KindLimits, used: Collection[str]) -> N
             continue
         if not any(parse_key(key).overlaps(each) for each in kind_limits.invalid_names):
             kind_limits.diagnostics.refuse(
-                entry.source,
-                entry.path,
+                entry,
                 f"a group limit without a group: no queue that goes by it has one; say {LimitField.GROUP} too",
             )
 
@@ -196,7 +190,7 @@ def _groups_are_named(limits: DeclaredLimits, diagnostics: Diagnostics) -> None:
             and part is not ScopeField.WINDOW
             and name.partition("/")[2] not in named
         ):
-            diagnostics.caution(entry.source, entry.path, "counts nothing yet: no queue names this group")
+            diagnostics.caution(entry, "counts nothing yet: no queue names this group")
 
 
 _WIDER = (
@@ -215,8 +209,7 @@ def _queues_stay_below(kind_limits: _KindLimits) -> None:
             for other in (each for each in wider if each is not None):
                 if entry is not None and _number(entry) > _number(other):
                     kind_limits.diagnostics.caution(
-                        entry.source,
-                        entry.path,
+                        entry,
                         f"is {entry.value} and can never bind: {other.path} allows {other.value} together with"
                         " other queues",
                     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from penstock.settings.diagnostics import shown
-from penstock.settings.limits.limit_values import has_control
-from penstock.settings.types.invalid_value import InvalidValue, quoted
-from penstock.settings.types.kinds import NamespaceKind
+from penstock.schema.problems import InvalidValue, quoted, shown
+from penstock.settings.types.kinds import NAMESPACE
 
 ALL = "*"
 QUEUE_NAME_MAX = 255
 FORMS = 'a key is "namespace:queue", "namespace:*", "queue" or "*"'
+CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff"
+"""Control characters and unassigned code points, for a class of characters."""
+_QUEUE = re.compile(rf"(?!\s)[^{CONTROL}]{{1,{QUEUE_NAME_MAX}}}(?<!\s)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +49,16 @@ def parse_key(text: str) -> OverrideKey:
 
 
 def namespace_name(value: object) -> str:
-    kind = NamespaceKind()
     try:
-        return kind.parse(value if isinstance(value, str) else "")
+        return str(NAMESPACE.read(value))
     except InvalidValue:
-        raise InvalidValue(f"a namespace is {kind.expects}, not {shown(value)}") from None
+        raise InvalidValue(f"a namespace is {NAMESPACE.expects}, not {shown(value)}") from None
 
 
 def _queue(text: str) -> str | None:
     if text == ALL:
         return None
-    if not text.strip() or text != text.strip() or len(text) > QUEUE_NAME_MAX or has_control(text):
+    if not _QUEUE.fullmatch(text):
         raise InvalidValue(
             f"a task queue is 1 to {QUEUE_NAME_MAX} visible characters without blanks around them,"
             f" not {quoted(text)}"

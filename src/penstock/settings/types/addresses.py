@@ -5,10 +5,11 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from penstock.settings.types.invalid_value import InvalidValue, quoted
+from penstock.schema.problems import InvalidValue, quoted
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+HOST_FORM = "a host name or an address without a port"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
@@ -25,7 +26,7 @@ def parse_host(text: str) -> str:
         pass
     name = bare.lower().removesuffix(".")
     if bracketed or not _is_host_name(name):
-        raise InvalidValue(f"must be a host name or an address without a port, not {quoted(text)}")
+        raise InvalidValue(f"must be {HOST_FORM}, not {quoted(text)}")
     return name
 
 

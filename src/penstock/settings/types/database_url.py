@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote
 
-from penstock.settings.types.invalid_value import InvalidValue
+from penstock.schema.problems import InvalidValue
 from penstock.settings.types.secret import HIDDEN, Secret
+from penstock.settings.types.url_parts import check_host, check_text, masked_login, split
 
 FORMS = "sqlite:///relative.db, sqlite:////absolute.db, memory:// or postgresql://user@host/database"
-
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:/\s]*)(?::([0-9]{1,5}))?")
 
 
 class StoreKind(StrEnum):
@@ -36,11 +34,13 @@ class StoreLocation:
     url: Secret | None
     shown: str
 
+    def __str__(self) -> str:
+        return self.shown
+
 
 def parse_database_url(text: str) -> StoreLocation:
     """The store that the URL names. A refusal never repeats the URL, for it may hold a password."""
-    if not text.isprintable() or " " in text:
-        raise InvalidValue("must not contain spaces or control characters (write them as %20 and so on)")
+    check_text(text)
     scheme, separator, rest = text.partition("://")
     match scheme.lower() if separator else "":
         case "memory" if rest == "":
@@ -76,38 +76,16 @@ def _sqlite(rest: str) -> StoreLocation:
 
 def _postgres(rest: str) -> StoreLocation:
     url = f"postgresql://{rest}"
-    if "#" in rest:
-        raise InvalidValue("must not contain # (write it as %23 if it belongs to the password)")
-    parts = _split(url)
-    user, at, hosts = parts.netloc.rpartition("@")
-    if "@" in user:
-        raise InvalidValue("must write @ inside a user name or password as %40")
+    parts = split(url, FORMS)
+    login, hosts = masked_login(parts)
     for host in hosts.split(","):
-        _check_host(host)
+        check_host(host, may_be_empty=True)
     if "@" in parts.path + parts.query:
         raise InvalidValue("must write @, /, ? and : inside a user name or password as %40, %2F, %3F and %3A")
     if "/" in parts.path[1:]:
         raise InvalidValue("must name one database after the host (write / inside a password as %2F)")
-    name, _, password = user.partition(":")
-    login = f"{name}:{HIDDEN}@" if password else f"{name}{at}"
     shown = f"postgresql://{login}{hosts}{parts.path}{_shown_options(parts.query)}"
     return StoreLocation(StoreKind.POSTGRES, path=None, url=Secret(url), shown=shown)
-
-
-def _split(url: str) -> SplitResult:
-    try:
-        return urlsplit(url)
-    except ValueError:
-        raise InvalidValue(f"must look like {FORMS}") from None
-
-
-def _check_host(host: str) -> None:
-    found = _HOST.fullmatch(host)
-    if found is None or (found[2] is not None and not 1 <= int(found[2]) <= 65535):
-        raise InvalidValue(
-            "must have host or host:port (port 1 to 65535) before the database"
-            " (write @, :, / and ? inside a password as %40, %3A, %2F and %3F)"
-        )
 
 
 def _shown_options(query: str) -> str:

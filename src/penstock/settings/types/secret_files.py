@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from penstock.settings.types.invalid_value import InvalidValue, quoted
+from penstock.schema.problems import InvalidValue, quoted
 
 _BYTES_MAX = 65_536
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO

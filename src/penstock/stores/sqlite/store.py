@@ -33,7 +33,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -281,12 +280,12 @@ class SqliteStore:
 
     async def _commit_group(self, jobs: list[QueuedOperation]) -> None:
         """Run and commit a group. If that fails, the next group gets a new connection."""
-        on_disk, committing = partial(self._loop.run_in_executor, self._disk), False
+        committing = False
         self._announced = ()
         try:
             if self._writing is None:
                 connect = connections.connect_without_waiting
-                self._writing = await on_disk(connect, self._path, self._synchronous)
+                self._writing = await self._on_disk(connect, self._path, self._synchronous)
             cursor, before = self._writing.cursor(), self._writing.total_changes
             await self._begin(cursor)
             await self._run_group(cursor, jobs)
@@ -294,17 +293,21 @@ class SqliteStore:
             if self._writing.total_changes == before:
                 self._commit(cursor)  # nothing was written, so there is no fsync
             else:
-                await on_disk(self._commit, cursor)
+                await self._on_disk(self._commit, cursor)
         except Exception as error:
             self._fail_group(self._writing, jobs, error, committing)
             self._writing = None
+
+    async def _on_disk(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run what may wait for the disk in its thread, so that the event loop goes on."""
+        return await self._loop.run_in_executor(self._disk, work, *arguments)
 
     async def _begin(self, cursor: sqlite3.Cursor) -> None:
         try:
             cursor.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError:
             # Another process writes to the file by hand: wait for it in a thread.
-            await self._loop.run_in_executor(self._disk, connections.begin_when_free, cursor)
+            await self._on_disk(connections.begin_when_free, cursor)
         [version] = cursor.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._version = version

@@ -39,7 +39,8 @@ CREATE TABLE fires (
   at_ms         INTEGER NOT NULL,
   PRIMARY KEY (schedule_key, nominal_at_ms, kind)
 );
-CREATE INDEX fires_live ON fires (schedule_key, nominal_at_ms, kind) WHERE state = 'started' OR state = 'buffered';
+CREATE INDEX fires_started ON fires (schedule_key, nominal_at_ms, kind) WHERE state = 'started';
+CREATE INDEX fires_buffered ON fires (schedule_key, nominal_at_ms, kind) WHERE state = 'buffered';
 CREATE INDEX fires_latest ON fires (schedule_key, at_ms);
 
 CREATE TABLE schedule_events (

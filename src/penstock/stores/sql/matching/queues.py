@@ -67,7 +67,7 @@ class SqlQueues(Repository):
             admission = known.get(stamp) or await admission_of(self._session, stamp)
             policy = policy_of(text)
             limits: QueueLimits = admission.of(namespace, name, kind, policy, now_ms)
-            window = windows.read(dispatched)
+            window = windows.read(dispatched) if dispatched else windows.NOTHING
             found.append(
                 Queue(
                     queue_id,

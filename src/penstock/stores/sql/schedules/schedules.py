@@ -67,7 +67,8 @@ class SqlSchedules(Repository):
         return _fire(rows[0]) if rows else None
 
     async def fires(self, schedule_key: str, state: FireState, limit: int) -> Sequence[FireRecord]:
-        return [_fire(row) for row in await self._session.fetch("fires_in_state", schedule_key, state, limit)]
+        name = "started_fires" if state is FireState.STARTED else "buffered_fires"
+        return [_fire(row) for row in await self._session.fetch(name, schedule_key, limit)]
 
     async def latest_fires(self, schedule_key: str, limit: int) -> Sequence[FireRecord]:
         return [_fire(row) for row in await self._session.fetch("latest_fires", schedule_key, limit)]

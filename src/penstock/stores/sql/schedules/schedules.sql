@@ -82,12 +82,17 @@ UPDATE schedules
 SELECT q.n, {fire}
   FROM {rows} JOIN fires t ON t.schedule_key = q.schedule_key AND t.nominal_at_ms = q.nominal_at_ms AND t.kind = q.kind;
 
--- name: fires_in_state
+-- name: started_fires
 -- unmerged
--- takes: schedule_key text, state text, most bigint
+-- takes: schedule_key text, most bigint
 SELECT 1, {fire} FROM fires t
- WHERE t.schedule_key = :schedule_key AND t.state = :state AND (t.state = 'started' OR t.state = 'buffered')
- ORDER BY t.nominal_at_ms, t.kind LIMIT :most;
+ WHERE t.schedule_key = :schedule_key AND t.state = 'started' ORDER BY t.nominal_at_ms, t.kind LIMIT :most;
+
+-- name: buffered_fires
+-- unmerged
+-- takes: schedule_key text, most bigint
+SELECT 1, {fire} FROM fires t
+ WHERE t.schedule_key = :schedule_key AND t.state = 'buffered' ORDER BY t.nominal_at_ms, t.kind LIMIT :most;
 
 -- name: latest_fires
 -- unmerged

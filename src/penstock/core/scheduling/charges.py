@@ -1,6 +1,10 @@
-"""Charges of a grant, and their refund when the task never reached its worker.
+"""Charges: what a claim writes to the counters of its queue, keys, lanes and scopes, and what a refund takes back.
 
-A claim charges every limit of its line in the transaction that leases the task: the dispatch windows of the queue
+A claim that grants charges all of them (`Ledger`). A claim that grants nothing may have to write too: lanes that were
+tagged or put aside, costs that tasks settled since the last claim, and debts that a changed rate or a clock set back
+would otherwise keep from falling due.
+
+Each granted task has a `Charge`, made in the transaction that leases the task: of the dispatch windows of the queue
 and of its scopes, their budgets of cost, the rate of the queue and of the key (GCRA), the fairness tag of the lane,
 and the ramp of a group that opens after a cool-down. A poll may end before the answer of its claim arrives, or the
 connection may break before the answer is sent. The task is then handed back and every one of these charges is
@@ -26,9 +30,10 @@ row tells, and gives back less rather than more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from penstock.core.limits import rates, windows
@@ -37,8 +42,96 @@ from penstock.core.limits.rates import Payment
 from penstock.core.limits.windows import SECOND_MS, Counts, Window
 from penstock.core.model import Queue, Task
 from penstock.core.scheduling import fairness
-from penstock.core.scheduling.dispatch import QueueSnapshot, Settled, key_weights
-from penstock.core.scheduling.gates import ScopeState
+from penstock.core.scheduling.dispatch import QueueSnapshot, Settled, charged_queue, window_debt
+from penstock.core.scheduling.fairness import Lane, LaneKey, VirtualClock
+from penstock.core.scheduling.gates import ScopeState, due
+
+
+class QueueAccount(Struct, frozen=True):
+    """What a queue itself has paid and given."""
+
+    paid_until_ns: int
+    aging_turn: int
+    window: Counts
+
+
+class LockedScopes(Struct, frozen=True):
+    """The scopes of a queue by name, under their locks."""
+
+    states: Mapping[str, ScopeState] = field(default_factory=dict)
+    corrected: Sequence[ScopeState] = ()
+    """Those that differ from their rows, because tasks cost more or less than estimated."""
+
+
+NO_SCOPES = LockedScopes()
+
+
+class Ledger(Struct, frozen=True):
+    """The rows to write, beside the leases themselves."""
+
+    queue: QueueAccount | None = None
+    """None: unchanged."""
+    scopes: Sequence[ScopeState] = ()
+    keys: Mapping[str, tuple[int | None, int]] = field(default_factory=dict)
+    """Until when each key has paid (None: unchanged), and how many leases are counted to it."""
+    lanes: Sequence[tuple[Lane, int]] = ()
+    """Lanes that were billed, placed or put aside, and how many tasks each gave."""
+    clocks: Sequence[VirtualClock] = ()
+    reranks: bool = False
+    """Whether lanes that gave a task change the rank of the other lanes of their keys."""
+    dispatched: int = 0
+
+
+def ledger_of(
+    queue: Queue, settled: Settled, taken: Mapping[LaneKey, int], scopes: LockedScopes, now_ms: int
+) -> Ledger:
+    """The rows of a claim that looked at lanes, whether it granted tasks or not."""
+    account = QueueAccount(settled.paid_until_ns, settled.aging_turn, settled.window)
+    before = QueueAccount(queue.paid_until_ns, queue.aging_turn, queue.window)
+    return Ledger(
+        queue=None if account == before else account,
+        scopes=settled.scopes if settled.order else uncharged(queue, scopes, now_ms),
+        keys=_keys(queue, settled) if settled.paid or queue.rules.counts_leases else {},
+        lanes=[(lane, taken.get((lane.level, lane.key), 0)) for lane in settled.lanes],
+        clocks=settled.clocks,
+        reranks=queue.rules.counts_running,
+        dispatched=len(settled.order),
+    )
+
+
+def ledger_of_closed_queue(queue: Queue, scopes: LockedScopes, now_ms: int) -> Ledger:
+    """The rows of a claim that a limit of the queue itself held: only debts that must be kept to fall due."""
+    paid_until_ns, window = charged_queue(queue, 0, now_ms)[0], window_debt(queue, now_ms)
+    account = QueueAccount(paid_until_ns, queue.aging_turn, window)
+    changed = (paid_until_ns, window) != (queue.paid_until_ns, queue.window)
+    return Ledger(queue=account if changed else None, scopes=uncharged(queue, scopes, now_ms))
+
+
+def uncharged(queue: Queue, scopes: LockedScopes, now_ms: int) -> list[ScopeState]:
+    """The scopes that must be written though nothing was granted: settled costs, and debts of a clock set back."""
+    if not scopes.states:
+        return []
+    found = []
+    for rules in queue.limits.scopes:
+        state = scopes.states[rules.name]
+        kept = due(rules, state, now_ms)
+        if kept != state or state in scopes.corrected:
+            found.append(kept)
+    return found
+
+
+def _keys(queue: Queue, settled: Settled) -> Mapping[str, tuple[int | None, int]]:
+    """What keys have paid, and what each runs, where that is counted.
+
+    The row of a key whose lane is blocked, or ranked by what it runs, is written too. The end of a lease locks that
+    row, so it waits for this claim and then finds the lane where the claim left it.
+    """
+    rules = queue.rules
+    if not rules.counts_leases:
+        return {key: (paid, 0) for key, paid in settled.paid.items()}
+    keys = [*settled.paid, *settled.spent]
+    keys += [lane.key for lane in settled.lanes if lane.held_at is not None or rules.counts_running]
+    return {key: (settled.paid.get(key), settled.spent.get(key, 0)) for key in keys}
 
 
 class WindowCharge(Struct, frozen=True):
@@ -79,48 +172,41 @@ def charges(
     if not tasks:
         return []
     queue, rules, now_ms = snapshot.queue, snapshot.queue.rules, snapshot.now_ms
-    lanes = (
-        {(lane.level, lane.key): lane for lane in settled.lanes} if rules.order is DispatchOrder.FAIR else {}
-    )
-    weights = key_weights(snapshot)
-    dispatch = None
+    lanes: Mapping[LaneKey, Lane] = {}
+    if rules.order is DispatchOrder.FAIR:
+        lanes = {(lane.level, lane.key): lane for lane in settled.lanes}
+    weights, dispatch = snapshot.lineup.weights, None
     if queue.limits.dispatches is not None:
         dispatch = _counted(queue.limits.window, settled.window, 1)
-    places = _Places()
+    paid: Counter[tuple[int, str | None]] = Counter()
     found = []
     for task, holder in zip(tasks, holders, strict=True):
-        lane, weight_milli = lanes.get((task.level, task.key)), weights.get(task.key)
-        key_rate = None
+        lane, weight_milli, key_rate = lanes.get((task.level, task.key)), weights.get(task.key), None
         if weight_milli is not None:
             key_rate = rules.rate_of(snapshot.keys.get(task.key) or KeyState(task.key), weight_milli)
+        queue_rate = rules.queue_rate
         found.append(
             Charge(
                 now_ms,
                 dispatch,
-                places.payment(rules.queue_rate, now_ms, holder),
-                places.payment(key_rate, now_ms, holder, task.key),
+                None if queue_rate is None else _payment(queue_rate, now_ms, paid, (holder, None)),
+                None if key_rate is None else _payment(key_rate, now_ms, paid, (holder, task.key)),
                 weight_milli or 0,
                 0 if lane is None else fairness.stride(lane.weight_milli),
-                _of_scopes(queue, settled.scopes, task.cost),
+                _of_scopes(queue, settled.scopes, task.cost) if settled.scopes else (),
             )
         )
     return found
 
 
-class _Places:
-    """Counts the tasks of one poll that were charged to each limit so far."""
-
-    def __init__(self) -> None:
-        self._paid: dict[tuple[int, str | None], int] = {}
-
-    def payment(
-        self, rate: rates.Rate | None, at_ms: int, holder: int, key: str | None = None
-    ) -> Payment | None:
-        if rate is None or rate.is_closed:
-            return None
-        place = self._paid.get((holder, key), 0)
-        self._paid[holder, key] = place + 1
-        return Payment(rate.interval_ns, at_ms, place)
+def _payment(
+    rate: rates.Rate, at_ms: int, paid: Counter[tuple[int, str | None]], limit: tuple[int, str | None]
+) -> Payment | None:
+    """What one task paid at a rate; `paid` counts the tasks of its poll that paid to the same limit before."""
+    if rate.is_closed:
+        return None
+    paid[limit] += 1
+    return Payment(rate.interval_ns, at_ms, paid[limit] - 1)
 
 
 def _of_scopes(queue: Queue, states: Sequence[ScopeState], cost: int) -> tuple[ScopeCharge, ...]:

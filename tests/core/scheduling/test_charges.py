@@ -13,9 +13,9 @@ from penstock.core.limits import rates, windows
 from penstock.core.limits.rates import NANO_PER_MS, Payment, Rate
 from penstock.core.limits.windows import SECOND_MS, Counts, Window
 from penstock.core.scheduling import fairness
+from penstock.core.scheduling.charges import ScopeCharge, WindowCharge, refunded
 from penstock.core.scheduling.fairness import Lane, VirtualClock
 from penstock.core.scheduling.gates import ScopeState
-from penstock.core.scheduling.refunds import ScopeCharge, WindowCharge, refunded
 from tests.core.limits.test_rates import check_every_window
 from tests.core.scheduling.queue_model import per_second
 
@@ -243,4 +243,4 @@ def test_a_lane_paid_back_behind_virtual_time_saves_up_nothing():
     for _ in range(20):
         paid_back = fairness.refund_tag(paid_back, fairness.stride(1_000))
     plan = fairness.plan([paid_back, lanes[1]], [clock], 10)
-    assert plan.counts() == {(0, "a"): 5, (0, "b"): 5}
+    assert Counter(plan.order) == {(0, "a"): 5, (0, "b"): 5}

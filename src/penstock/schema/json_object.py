@@ -1,12 +1,13 @@
-"""Parses JSON written by an operator: keeps repeated names and odd numbers, and reports errors by line and column."""
+"""A JSON object in a setting: keeps repeated names and odd numbers, and reports errors by line and column."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
-from penstock.settings.types.invalid_value import InvalidValue, quoted
+from penstock.schema.kinds import Kind
+from penstock.schema.problems import InvalidValue, NumberText, quoted
 
 _DIGITS_MAX = 20
 _SHOWN_BEFORE = 40
@@ -17,16 +18,28 @@ class JsonMembers(dict[str, object]):
     """A JSON object that records repeated names."""
 
     repeated: tuple[str, ...] = ()
+    word: ClassVar[str] = "an object"
 
 
 @dataclass(frozen=True, slots=True)
-class NumberText:
-    """A number that is not whole, not finite or beyond all bounds, as it was written."""
+class JsonObject(Kind):
+    """A JSON object in a text; `holds` names its content, which a shape checks."""
 
-    text: str
+    holds: str
+
+    @property
+    def expects(self) -> str:
+        return f"a JSON object of {self.holds}"
+
+    def parse(self, text: str) -> JsonMembers:
+        return _parse_object(text)
+
+    def show(self, value: object) -> str:
+        assert isinstance(value, dict)
+        return "1 key" if len(value) == 1 else f"{len(value)} keys"
 
 
-def parse_object(text: str) -> JsonMembers:
+def _parse_object(text: str) -> JsonMembers:
     """The object that the text holds, or `InvalidValue` with line and column of the error."""
     value: object = None
     try:
