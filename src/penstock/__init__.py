@@ -22,6 +22,23 @@ if TYPE_CHECKING:
     from penstock.sdk.clients.descriptions import WorkflowExecutionStatus
     from penstock.sdk.clients.handles import ActivityHandle, WorkflowHandle
     from penstock.sdk.clients.interceptors import ClientInterceptor, OutboundInterceptor
+    from penstock.sdk.clients.schedules.actions import (
+        ScheduleActionStartActivity,
+        ScheduleActionStartWorkflow,
+    )
+    from penstock.sdk.clients.schedules.handle import ScheduleHandle
+    from penstock.sdk.clients.schedules.schedule import (
+        Schedule,
+        ScheduleOverlapPolicy,
+        SchedulePolicy,
+        ScheduleState,
+    )
+    from penstock.sdk.clients.schedules.spec import (
+        ScheduleCalendarSpec,
+        ScheduleIntervalSpec,
+        ScheduleRange,
+        ScheduleSpec,
+    )
     from penstock.sdk.clients.starts import ActivityStart, WithStartWorkflowOperation
     from penstock.sdk.clients.sync_client import SyncClient
     from penstock.sdk.converters import DataConverter, PayloadCodec
@@ -53,6 +70,17 @@ __all__ = [
     "RecoveryConfig",
     "Replayer",
     "RetryPolicy",
+    "Schedule",
+    "ScheduleActionStartActivity",
+    "ScheduleActionStartWorkflow",
+    "ScheduleCalendarSpec",
+    "ScheduleHandle",
+    "ScheduleIntervalSpec",
+    "ScheduleOverlapPolicy",
+    "SchedulePolicy",
+    "ScheduleRange",
+    "ScheduleSpec",
+    "ScheduleState",
     "SyncClient",
     "TaskCancelled",
     "TaskError",
@@ -94,6 +122,17 @@ _HOMES = {
     "RecoveryConfig": "app_config.recovery",
     "Replayer": "replay.replayer",
     "RetryPolicy": "retry",
+    "Schedule": "clients.schedules.schedule",
+    "ScheduleActionStartActivity": "clients.schedules.actions",
+    "ScheduleActionStartWorkflow": "clients.schedules.actions",
+    "ScheduleCalendarSpec": "clients.schedules.spec",
+    "ScheduleHandle": "clients.schedules.handle",
+    "ScheduleIntervalSpec": "clients.schedules.spec",
+    "ScheduleOverlapPolicy": "clients.schedules.schedule",
+    "SchedulePolicy": "clients.schedules.schedule",
+    "ScheduleRange": "clients.schedules.spec",
+    "ScheduleSpec": "clients.schedules.spec",
+    "ScheduleState": "clients.schedules.schedule",
     "SyncClient": "clients.sync_client",
     "TaskCancelled": "tasks.errors",
     "TaskError": "tasks.errors",

@@ -10,6 +10,38 @@ from penstock.sdk.clients.descriptions import (
 )
 from penstock.sdk.clients.handles import ActivityHandle, WorkflowHandle, WorkflowUpdateHandle
 from penstock.sdk.clients.interceptors import ClientInterceptor, OutboundInterceptor
+from penstock.sdk.clients.schedules.actions import (
+    ScheduleAction,
+    ScheduleActionStartActivity,
+    ScheduleActionStartWorkflow,
+)
+from penstock.sdk.clients.schedules.descriptions import (
+    ScheduleActionExecutionStartWorkflow,
+    ScheduleActionResult,
+    ScheduleDescription,
+    ScheduleInfo,
+    SchedulePreview,
+    ScheduleTriggerResult,
+    ScheduleUpdate,
+    ScheduleUpdateInput,
+    ScheduleWarning,
+)
+from penstock.sdk.clients.schedules.handle import (
+    ScheduleHandle,
+)
+from penstock.sdk.clients.schedules.schedule import (
+    Schedule,
+    ScheduleBackfill,
+    ScheduleOverlapPolicy,
+    SchedulePolicy,
+    ScheduleState,
+)
+from penstock.sdk.clients.schedules.spec import (
+    ScheduleCalendarSpec,
+    ScheduleIntervalSpec,
+    ScheduleRange,
+    ScheduleSpec,
+)
 from penstock.sdk.clients.starts import ActivityStart, WithStartWorkflowOperation
 from penstock.sdk.clients.sync_client import SyncClient
 from penstock.sdk.connection.connect_options import ConnectOptions
@@ -29,6 +61,28 @@ __all__ = [
     "OutboundInterceptor",
     "Priority",
     "RetryPolicy",
+    "Schedule",
+    "ScheduleAction",
+    "ScheduleActionExecutionStartWorkflow",
+    "ScheduleActionResult",
+    "ScheduleActionStartActivity",
+    "ScheduleActionStartWorkflow",
+    "ScheduleBackfill",
+    "ScheduleCalendarSpec",
+    "ScheduleDescription",
+    "ScheduleHandle",
+    "ScheduleInfo",
+    "ScheduleIntervalSpec",
+    "ScheduleOverlapPolicy",
+    "SchedulePolicy",
+    "SchedulePreview",
+    "ScheduleRange",
+    "ScheduleSpec",
+    "ScheduleState",
+    "ScheduleTriggerResult",
+    "ScheduleUpdate",
+    "ScheduleUpdateInput",
+    "ScheduleWarning",
     "SyncClient",
     "WithStartWorkflowOperation",
     "WorkflowExecution",

@@ -18,6 +18,16 @@ NAMES = {
     *("ClientInterceptor", "OutboundInterceptor", "Penstock", "WorkflowIDReusePolicy"),
     *("AppConfig", "QueueMode", "CustomQueueConfig", "PostgresConfig", "RecoveryConfig"),
     *("ConfigurationError", "MultipleValidationErrors"),
+    *(
+        "Schedule",
+        "ScheduleSpec",
+        "SchedulePolicy",
+        "ScheduleState",
+        "ScheduleOverlapPolicy",
+        "ScheduleHandle",
+    ),
+    *("ScheduleActionStartWorkflow", "ScheduleActionStartActivity", "ScheduleCalendarSpec", "ScheduleRange"),
+    "ScheduleIntervalSpec",
     *("TaskHandle", "TaskStatus", "TaskError", "TaskFailed", "TaskExpired", "TaskCancelled", "TaskTimedOut"),
 }
 

@@ -25,6 +25,7 @@ GLOSSARY_ROWS_MAX = 60
 SHARED_CLASS_NAMES = {
     "ActivityHandle": "public: a handle in workflow code and one of a client, as in Temporal's SDK",
     "RetryPolicy": "public, and the JSON shape of the same policy",
+    "ScheduleSpec": "public: as in Temporal's SDK; in the core, the same with parsed expressions",
     "Task": "public: a task of an app; in the core, a row of a task queue",
     "LeaseLost": "the server's refusal, and the error that a worker raises for it",
     "Selection": "public in penstock.dispatch; in the core, a wait for one of several",

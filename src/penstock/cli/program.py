@@ -20,6 +20,7 @@ COMMANDS = {
     "demo": "penstock.cli.demo.command:demo",
     "workflow": "penstock.cli.workflows.commands:workflow",
     "activity": "penstock.cli.activities.activity:activity",
+    "schedule": "penstock.cli.schedules.commands:schedule",
     "search-attribute": "penstock.cli.visibility.search_attribute:search_attribute",
     "task-queue": "penstock.cli.matching.task_queue:task_queue",
     "budget-group": "penstock.cli.limits.budget_group:budget_group",

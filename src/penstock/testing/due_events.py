@@ -11,10 +11,11 @@ from penstock.core.scheduling.leases import renew
 from penstock.engine.activities import activity_reports
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweepers.due_tasks import due_tasks
-from penstock.engine.maintenance.sweepers.due_timers import due_timers
+from penstock.engine.maintenance.sweepers.due_timers import due_schedules, due_timers
 from penstock.engine.maintenance.sweepers.overdue_runs import overdue_runs
 from penstock.engine.maintenance.sweepers.pending_outbox import pending_outbox
 from penstock.ports.store import Tx
+from penstock.ports.tables.next_due import Due
 from penstock.ports.wakeups import queue_topic
 
 FOR_EVER_MS = 1 << 60
@@ -39,7 +40,7 @@ class DueEvents:
     def __init__(self, ctx: EngineContext) -> None:
         self._ctx = ctx
         self._outbox = pending_outbox(ctx)
-        self._duties = (due_timers(ctx), due_tasks(ctx), overdue_runs(ctx))
+        self._duties = (due_timers(ctx), due_schedules(ctx), due_tasks(ctx), overdue_runs(ctx))
         self._held_ms = 0
         """Time skipped while only limits held tasks back."""
 
@@ -64,6 +65,8 @@ class DueEvents:
 
         async def operation(tx: Tx) -> int | None:
             found = [await tx.timers.next_due_at_ms(), await tx.tasks.next_due_at_ms()]
+            due = await tx.next_due.until(FOR_EVER_MS)
+            found.append(due.get(Due.SCHEDULE))
             for activity_id in await tx.activities.overdue(FOR_EVER_MS, 1):
                 activity = await tx.activities.get(activity_id)
                 found.append(None if activity is None else activity.deadline_at_ms)

@@ -30,6 +30,9 @@ ADVICE = {
         "Choose another --id. Or, if its run is open: --id-conflict-policy use_existing or terminate_existing;"
         " if it is closed: --id-reuse-policy allow_duplicate."
     ),
+    "schedule_already_exists": "Choose another id, or change it with `penstock schedule update`.",
+    "invalid_time_range": "Give a period whose end is after its start.",
+    "backfill_too_large": "Backfill it in parts, and see with --dry-run what each would start.",
     "run_not_found": "Leave out --run to mean the newest run, or see them all with `penstock workflow runs`.",
     "run_not_active": "It has ended; read it with `penstock workflow history`.",
     "run_not_closed": "Wait until it has ended, or end it with `penstock workflow cancel`.",

@@ -33,6 +33,7 @@ _LISTED_BY = {
     "instance_not_found": "workflow",
     "activity_not_found": "activity",
     "worker_not_found": "worker",
+    "schedule_not_found": "schedule",
 }
 """The command whose list shows the existing names after a not-found error."""
 

@@ -25,8 +25,8 @@ CONTROL_PLANE_VERSION = "2"
 WORKER_PROTOCOL_VERSION = "1.20"
 _AWAY_STATUSES = frozenset({502, 503})
 """Statuses after which another server may be tried."""
-_LITERALS = frozenset({"count"})
-"""Path segments that are routes of their own in place of an id, for GET."""
+_LITERALS = frozenset({"count", "preview"})
+"""Path segments that are routes of their own in place of an id."""
 _HEADER_TEXT = re.compile(r"[\x21-\x7e]+")
 
 

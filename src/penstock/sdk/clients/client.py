@@ -10,6 +10,7 @@ from typing import Self
 
 from penstock.sdk.clients.activity_starts import ActivityStarts
 from penstock.sdk.clients.interceptors import ClientInterceptor
+from penstock.sdk.clients.schedules.calls import ScheduleCalls
 from penstock.sdk.clients.update_with_start import UpdateWithStart
 from penstock.sdk.clients.visibility import WorkflowVisibility
 from penstock.sdk.clients.workflow_starts import WorkflowStarts
@@ -20,7 +21,7 @@ from penstock.sdk.dispatch_options import Dispatch
 from penstock.sdk.failures import Unreachable
 
 
-class Client(WorkflowStarts, UpdateWithStart, WorkflowVisibility, ActivityStarts):
+class Client(WorkflowStarts, UpdateWithStart, WorkflowVisibility, ActivityStarts, ScheduleCalls):
     """A client of one namespace. It belongs to one event loop and may be shared between tasks.
 
     Create it with `Client.connect`, and close it or use it as an async context manager.

@@ -243,7 +243,7 @@ class HttpOutbound(OutboundInterceptor):
         )
 
     async def start_workflow(self, input: StartWorkflowInput) -> StartedWorkflow:  # noqa: A002
-        body = self._workflow_start(input)
+        body = workflow_start_body(input, self._converter)
         async with within(input.rpc_timeout, f"The server did not answer the start of {input.id!r}"):
             if input.start_signal is None:
                 response = await self._workflows.send(body, input.request_id)
@@ -266,24 +266,6 @@ class HttpOutbound(OutboundInterceptor):
         return await self._transport.control(
             "POST", path, body, idempotent=True, idempotency_key=start.request_id
         )
-
-    def _workflow_start(self, start: StartWorkflowInput) -> Json:
-        return _present(
-            workflow_id=start.id,
-            workflow_type=start.workflow,
-            task_queue=start.task_queue,
-            input=self._converter.encode_arguments(start.args, f'workflow "{start.workflow}"'),
-            **_id_policies(start),
-            execution_timeout_seconds=_whole_seconds(start.execution_timeout, "execution_timeout"),
-            run_timeout_seconds=_whole_seconds(start.run_timeout, "run_timeout"),
-            start_delay_seconds=_whole_seconds(start.start_delay, "start_delay"),
-            start_delay_ms=_whole_ms(start.start_delay, "start_delay"),
-            memo=_plain(start.memo),
-            search_attributes=_plain(start.search_attributes),
-            business_key=start.business_key,
-            build_id=start.build_id,
-            deliver_cancel=True,
-        ) | priority_fields(start.priority)
 
     async def signal_workflow(self, input: SignalWorkflowInput) -> None:  # noqa: A002
         arguments = self._converter.encode_arguments(input.args, f'signal "{input.signal}"')
@@ -338,36 +320,15 @@ class HttpOutbound(OutboundInterceptor):
         )
 
     async def start_activity(self, input: StartActivityInput) -> StartedActivity:  # noqa: A002
-        return _started(await self._activities.send(self._activity_start(input), input.request_id))
+        return _started(
+            await self._activities.send(activity_start_body(input, self._converter), input.request_id)
+        )
 
     async def start_activities(
         self, inputs: Sequence[StartActivityInput]
     ) -> Sequence[StartedActivity | ServerRefused]:
-        starts = [(self._activity_start(each), each.request_id) for each in inputs]
+        starts = [(activity_start_body(each, self._converter), each.request_id) for each in inputs]
         return [_outcome(response) for response in await self._activities.send_all(starts)]
-
-    def _activity_start(self, start: StartActivityInput) -> Json:
-        body = _present(
-            activity_id=start.id,
-            activity_type=start.activity,
-            task_queue=start.task_queue,
-            input=self._converter.encode_arguments(start.args, f'activity "{start.activity}"'),
-            **_id_policies(start),
-            retry_policy=start.retry_policy.on_the_wire() if start.retry_policy else None,
-            business_key=start.business_key,
-            build_id=start.build_id,
-            cost_estimate=start.cost_estimate,
-            routing_key=start.routing_key,
-            dispatch=start.dispatch,
-            on_lost_lease=start.on_lost_lease,
-        )
-        if start.good_until is not None:
-            body |= _good_until_field(start.good_until)
-        for name in _TIMES:
-            ms = _whole_ms(getattr(start, name), name)
-            if ms is not None:
-                body[f"{name}_seconds"], body[f"{name}_ms"] = -(-ms // 1000), ms
-        return body | priority_fields(start.priority)
 
     async def cancel_activity(self, id: str, reason: str | None, run_id: str | None = None) -> None:  # noqa: A002
         body = _present(reason=reason, request_id=new_id())
@@ -378,6 +339,51 @@ class HttpOutbound(OutboundInterceptor):
         path = route("activities", id)
         response = await self._transport.control("GET", path, idempotent=True, query=_present(run_id=run_id))
         return ActivityExecutionDescription.read(response, self._converter)
+
+
+def workflow_start_body(start: StartWorkflowInput, converter: DataConverter) -> Json:
+    """The request that starts a workflow."""
+    return _present(
+        workflow_id=start.id,
+        workflow_type=start.workflow,
+        task_queue=start.task_queue,
+        input=converter.encode_arguments(start.args, f'workflow "{start.workflow}"'),
+        **_id_policies(start),
+        execution_timeout_seconds=_whole_seconds(start.execution_timeout, "execution_timeout"),
+        run_timeout_seconds=_whole_seconds(start.run_timeout, "run_timeout"),
+        start_delay_seconds=_whole_seconds(start.start_delay, "start_delay"),
+        start_delay_ms=_whole_ms(start.start_delay, "start_delay"),
+        memo=_plain(start.memo),
+        search_attributes=_plain(start.search_attributes),
+        business_key=start.business_key,
+        build_id=start.build_id,
+        deliver_cancel=True,
+    ) | priority_fields(start.priority)
+
+
+def activity_start_body(start: StartActivityInput, converter: DataConverter) -> Json:
+    """The request that starts a standalone activity."""
+    body = _present(
+        activity_id=start.id,
+        activity_type=start.activity,
+        task_queue=start.task_queue,
+        input=converter.encode_arguments(start.args, f'activity "{start.activity}"'),
+        **_id_policies(start),
+        retry_policy=start.retry_policy.on_the_wire() if start.retry_policy else None,
+        business_key=start.business_key,
+        build_id=start.build_id,
+        cost_estimate=start.cost_estimate,
+        routing_key=start.routing_key,
+        dispatch=start.dispatch,
+        on_lost_lease=start.on_lost_lease,
+    )
+    if start.good_until is not None:
+        body |= _good_until_field(start.good_until)
+    for name in _TIMES:
+        ms = _whole_ms(getattr(start, name), name)
+        if ms is not None:
+            body[f"{name}_seconds"], body[f"{name}_ms"] = -(-ms // 1000), ms
+    return body | priority_fields(start.priority)
 
 
 async def wait_for_end(transport: Transport, path: str, which: Json | None = None) -> Json:

@@ -286,7 +286,7 @@ class ActivityStart(Generic[OwnT]):
         **options: Unpack[StandaloneActivityOptions],
     ) -> None:
         self._called = called = activity_target(activity)
-        _check("start of an activity", options, _ACTIVITY_OPTIONS)
+        check_options("start of an activity", options, _ACTIVITY_OPTIONS)
         self._args = called.arguments(arg, args)
         self._routing_key = called.routing_key(self._args, options)
         given: dict[str, Any] = dict(options)
@@ -309,7 +309,7 @@ class ActivityStart(Generic[OwnT]):
         queue = how.task_queue or (None if config is None else config.worker_config.default_task_queue)
         given |= how.clocks
         given |= {"task_queue": queue, "retry_policy": how.retry_policy, "routing_key": how.routing_key}
-        _check_queue("start of an activity", given)
+        check_queue("start of an activity", given)
         if how.trace is not None:
             how.trace()
         return StartActivityInput(
@@ -321,8 +321,8 @@ def workflow_start(
     called: CallTarget, arg: Any, args: Sequence[Any], options: StartOptions
 ) -> StartWorkflowInput:
     """Build the request. Ids that were not given are generated here, so that a resent request is the same start."""
-    _check("start of a workflow", options, _START_OPTIONS)
-    _check_queue("start of a workflow", options)
+    check_options("start of a workflow", options, _START_OPTIONS)
+    check_queue("start of a workflow", options)
     given: dict[str, Any] = dict(options)
     given["id"] = _checked_id("workflow id", given.get("id")) or f"wf-{new_id()}"
     given["request_id"] = given.get("request_id") or new_id()
@@ -363,7 +363,7 @@ _START_OPTIONS: Final = dict.fromkeys(StartOptions.__annotations__)
 _ACTIVITY_OPTIONS: Final = dict.fromkeys(StandaloneActivityOptions.__annotations__)
 
 
-def _check(what: str, given: Mapping[str, Any], known: Mapping[str, None]) -> None:
+def check_options(what: str, given: Mapping[str, Any], known: Mapping[str, None]) -> None:
     for name in given:
         if name not in known:
             close = nearest(name, known)
@@ -379,6 +379,6 @@ def _checked_id(what: str, given: str | None) -> str | None:
     return given
 
 
-def _check_queue(what: str, given: Mapping[str, Any]) -> None:
+def check_queue(what: str, given: Mapping[str, Any]) -> None:
     if not given.get("task_queue"):
         raise TypeError(f"A {what} needs task_queue=…, the name under which its workers poll")

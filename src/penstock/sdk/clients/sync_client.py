@@ -15,6 +15,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from penstock.sdk.clients.client import Client
 from penstock.sdk.clients.handles import ActivityHandle, WorkflowHandle, WorkflowUpdateHandle
+from penstock.sdk.clients.schedules.descriptions import ScheduleWarning
+from penstock.sdk.clients.schedules.handle import ScheduleHandle
 from penstock.sdk.clients.starts import ActivityStart
 
 P = ParamSpec("P")
@@ -186,6 +188,12 @@ def _finds_activity(
     return _wrapping(call, SyncActivityHandle[ResultT])
 
 
+def _finds_schedule(
+    call: Callable[Concatenate[InnerT, P], ScheduleHandle | Coroutine[Any, Any, ScheduleHandle]],
+) -> Callable[Concatenate[Any, P], SyncScheduleHandle]:
+    return _wrapping(call, SyncScheduleHandle)
+
+
 def _connects(call: Callable[P, Coroutine[Any, Any, Client]]) -> Callable[P, SyncClient]:
     @functools.wraps(call)
     def connecting(*args: P.args, **kwargs: P.kwargs) -> SyncClient:
@@ -276,6 +284,27 @@ class SyncActivityHandle(_Facade[ActivityHandle[OwnT]], Generic[OwnT]):
     describe = _waits(ActivityHandle[Any].describe)
 
 
+class SyncScheduleHandle(_Facade[ScheduleHandle]):
+    """Blocking version of `ScheduleHandle`."""
+
+    @property
+    def id(self) -> str:
+        return self._inner.id
+
+    @property
+    def warnings(self) -> Sequence[ScheduleWarning]:
+        return self._inner.warnings
+
+    describe = _waits(ScheduleHandle.describe)
+    update = _waits(ScheduleHandle.update)
+    pause = _waits(ScheduleHandle.pause)
+    unpause = _waits(ScheduleHandle.unpause)
+    trigger = _waits(ScheduleHandle.trigger)
+    backfill = _waits(ScheduleHandle.backfill)
+    delete = _waits(ScheduleHandle.delete)
+    fetch_history_events = _iterates(ScheduleHandle.fetch_history_events)
+
+
 class SyncClient(_Facade[Client]):
     """Blocking version of `Client`. Any thread may use it. Close it, or use it as a context manager."""
 
@@ -314,6 +343,10 @@ class SyncClient(_Facade[Client]):
     execute_activity = _waits(Client.execute_activity)
     get_activity_handle = _finds_activity(Client.get_activity_handle)
     list_activities = _iterates(Client.list_activities)
+    create_schedule = _finds_schedule(Client.create_schedule)
+    get_schedule_handle = _finds_schedule(Client.get_schedule_handle)
+    list_schedules = _iterates(Client.list_schedules)
+    preview_schedule = _waits(Client.preview_schedule)
 
     def start_activities(
         self, starts: Sequence[ActivityStart[ResultT]], *, return_exceptions: bool = False

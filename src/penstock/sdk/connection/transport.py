@@ -44,8 +44,8 @@ FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
 TRIED_AGAIN: Final = (429, 500, 502, 503)
 """Statuses of temporary refusals. Idempotent requests are retried."""
-_ROUTES: Final = {("workflows", "count")}
-"""Ids that collide with a route when read with GET."""
+_ROUTES: Final = {("workflows", "count"), ("schedules", "preview")}
+"""Ids that collide with a route."""
 TRIED_ELSEWHERE: Final = (500, 502, 503)
 """Those of them that concern this server only: another one may answer immediately."""
 _JSON: Final = "application/json"

@@ -76,6 +76,14 @@ class ActivityNotFoundError(ServerRefused):
     """The namespace has no such standalone activity."""
 
 
+class ScheduleAlreadyRunningError(ServerRefused):
+    """There is a schedule with this id already."""
+
+
+class ScheduleNotFoundError(ServerRefused):
+    """The namespace has no such schedule."""
+
+
 class NamespaceNotFoundError(ServerRefused):
     """There is no such namespace."""
 

@@ -1,0 +1,1 @@
+"""Schedules: values, handles and calls, with the names of Temporal's SDK."""
