@@ -127,7 +127,7 @@ def test_a_number_of_an_enumeration_is_a_number():
 
 
 def test_a_key_that_is_wrong_is_refused_also_where_its_value_is_unset():
-    reader = ShapeReader(("root",), lambda path: "file:1", unset=None)
-    shape = TableOf(Flag(), "thing", Text(convert=str.lower))
-    reader.value(shape, {"A": None, "a": True, "": None}, ())
-    assert [problem.path for problem in reader.problems]
+    reader = ShapeReader(("root",), lambda path: "file:1")
+    named = {"A": reader.unset, "a": True}
+    reader.table(_SHAPE, {"size": 1, "named": named}, ())
+    assert [problem.path for problem in reader.problems] == ["root.named.a"]

@@ -117,7 +117,6 @@ async def test_a_forked_child_that_exits_leaves_the_database_of_its_parent(
 ):
     store = EphemeralStore.create(clock, wakeups)
     await record(store, lambda tx: tx.runs.insert(a_run()))
-    store._remove_directory.atexit = False
     [directory] = parent.iterdir()
     ephemeral._remove_own(directory, os.getpid() + 1)
     assert await look(store, lambda tx: tx.runs.get(RunId("r1"))) == a_run()

@@ -47,22 +47,30 @@ ABANDONED_AFTER_S = 60.0
 """A directory that is younger may belong to a process that has not locked its database yet."""
 
 
+class _PrivateDirectory:
+    """A directory that is removed when it is no longer used, at the latest at the end of the process."""
+
+    def __init__(self) -> None:
+        self.path = Path(mkdtemp(prefix=PREFIX, dir=_parent()))
+        self.cleanup = weakref.finalize(self, _remove_own, self.path, os.getpid())
+
+
 class EphemeralStore(SqliteStore):
     """Created by `create`. Keeps the guarantees of a store except durability."""
 
-    _remove_directory: weakref.finalize[Any, Self]
+    _directory: _PrivateDirectory
 
     @classmethod
     def create(
         cls, clock: Clock, wakeups: Wakeups, *, on_commit: CommitHook = no_hook, journals: bool = False
     ) -> Self:
         """Create an empty database for this store alone; parameters as in `SqliteStore.open`."""
-        directory = Path(mkdtemp(prefix=PREFIX, dir=_parent()))
-        path = directory / DATABASE
+        directory = _PrivateDirectory()
+        path = directory.path / DATABASE
         path.write_bytes(_empty_database())
         connections.register_adapters()
         store = cls(path, clock, wakeups, "off", schema.exclusive(path), on_commit, journals)
-        store._remove_directory = weakref.finalize(store, _remove_own, directory, os.getpid())
+        store._directory = directory
         return store
 
     async def read(self, operation: Operation[T], *, long: bool = False) -> T:
@@ -76,7 +84,7 @@ class EphemeralStore(SqliteStore):
             await asyncio.wait([self._writer])
         self._close_connections()
         self._lock.close()
-        self._remove_directory()
+        self._directory.cleanup()
 
 
 def _remove_own(directory: Path, pid: int) -> None:
