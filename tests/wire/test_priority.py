@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.core.model import PriorityOverride
-from penstock.core.priority_levels import LEVEL_DEFAULT, level_of, priority_key_of
+from penstock.core.priority_levels import LEVEL_DEFAULT, PRIORITY_KEYS, level_of
 from penstock.errors import ValidationFailed
 from penstock.wire.request_parser import parse
 from penstock.wire.requests import WithPriority
@@ -36,7 +36,7 @@ def test_every_form_means_the_same(said: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("key", "level"), [(1, 1), (2, 3), (3, 5), (4, 7), (5, 9)])
 def test_priority_keys_are_the_odd_levels_and_both_defaults_meet(key: int, level: int) -> None:
     assert read(priority_key=key) == read(priority=level) == PriorityOverride(level)
-    assert priority_key_of(level) == key
+    assert PRIORITY_KEYS[level] == key
     assert level_of(3) == LEVEL_DEFAULT
 
 

@@ -16,5 +16,5 @@ def level_of(priority_key: int) -> int:
     return 2 * priority_key - 1
 
 
-def priority_key_of(level: int) -> int | None:
-    return (level + 1) // 2 if level % 2 else None
+PRIORITY_KEYS: Final = tuple((level + 1) // 2 if level % 2 else None for level in range(10))
+"""The priority key of each level; None between two keys. A table, because every task and run that is shown reads it."""

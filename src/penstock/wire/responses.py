@@ -26,7 +26,7 @@ from penstock.core.model import (
     WorkerRecord,
     WorkerStatus,
 )
-from penstock.core.priority_levels import priority_key_of
+from penstock.core.priority_levels import PRIORITY_KEYS
 from penstock.core.scheduling.cohorts import CohortView, is_stale, status_now
 from penstock.core.timestamps import iso, iso_or_none
 from penstock.errors import PenstockError
@@ -76,7 +76,7 @@ def standing(run: Run) -> Body:
 
 def priority(level: int) -> Body:
     """A priority level, and the priority key at that level if there is one."""
-    return {"priority": level, "priority_key": priority_key_of(level)}
+    return {"priority": level, "priority_key": PRIORITY_KEYS[level]}
 
 
 def run_summary(run: Run) -> Body:

@@ -206,7 +206,7 @@ async def test_changed_workflow_code_under_an_active_worker_id_is_refused(orders
     ("path", "role", "body", "fields"),
     [
         ("/api/workflows", "operator", {"task_queue": 7}, {"workflow_type", "task_queue"}),
-        ("/api/worker/register", "worker", {"runtime": "cobol"}, {"task_queue", "runtime"}),
+        ("/api/worker/register", "worker", {"runtime": "co\tbol"}, {"task_queue", "runtime"}),
         ("/api/namespaces", "admin", {"name": "a b", "retention_days": 366}, {"name", "retention_days"}),
         (
             "/api/worker/register",

@@ -112,10 +112,10 @@ class TestTaskQueues:
         output = ask("task-queue", "describe", "payments").stdout
         for line in (
             "Waiting activity tasks by priority (keys share fairly)",
-            "3         120    7     4 seconds",
-            "tenant-big  3         100    5 (override)  #####..... 50.0%  #####..... 48.0%  60",
+            "5         3             120    7     4 seconds",
+            "tenant-big  5         3             100    5 (override)  #####..... 50.0%  #####..... 48.0%  60",
             "rate_limited, opens in",
-            "(no key)    3         20     1             #......... 10.0%  -",
+            "(no key)    5         3             20     1             #......... 10.0%  -",
             "Limit  500/s (set by the operator)",
             "queue_rps_limit  500/s  overall limit  operator",
         ):

@@ -60,7 +60,7 @@ def test_a_start_can_say_everything_the_contract_knows(ask: Run, server: Recorde
         "duplicate_policy": "use-existing",
         "execution_timeout_seconds": 7200,
         "run_timeout_seconds": 90,
-        "priority_key": 2,
+        "priority": 2,
         "fairness_key": "acme",
         "fairness_weight": 2.5,
         "build_id": "b1",

@@ -21,7 +21,7 @@ from penstock.core.model import (
     Timer,
     Update,
 )
-from penstock.core.priority_levels import LEVEL_DEFAULT, priority_key_of
+from penstock.core.priority_levels import LEVEL_DEFAULT, PRIORITY_KEYS
 from penstock.core.timestamps import iso, iso_or_none
 from penstock.core.waits import ConditionWait
 
@@ -52,7 +52,7 @@ def started(run: Run) -> NewEvent:
     if run.search_attributes != "{}":
         payload["search_attributes"] = json_text.read(run.search_attributes)
     if run.level != LEVEL_DEFAULT:
-        payload |= {"priority": run.level, "priority_key": priority_key_of(run.level)}
+        payload |= {"priority": run.level, "priority_key": PRIORITY_KEYS[run.level]}
     if run.key != UNKEYED:
         payload["fairness_key"] = run.key
     if run.weight_milli != WEIGHT_DEFAULT_MILLI:

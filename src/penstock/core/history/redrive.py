@@ -74,7 +74,7 @@ def restart(history: Sequence[RecordedEvent]) -> RedriveStart | None:
     Args:
         history: The whole history of a closed run, from its first event.
     """
-    events = [_Event(each.type, json_text.read(each.payload), each.task_id) for each in history]
+    events = [_HistoryLine(each.type, json_text.read(each.payload), each.task_id) for each in history]
     if any(event.payload.get("signal_name") == MESSAGE_STREAM_SIGNAL for event in events):
         return None
     end = _end_of_work(events)
@@ -90,7 +90,7 @@ def restart(history: Sequence[RecordedEvent]) -> RedriveStart | None:
     )
 
 
-class _Event(Struct, frozen=True):
+class _HistoryLine(Struct, frozen=True):
     type: str
     payload: Mapping[str, Any]
     task_id: str | None
@@ -101,7 +101,7 @@ class _Event(Struct, frozen=True):
         return step if isinstance(step, int) else None
 
 
-def _end_of_work(events: Sequence[_Event]) -> int:
+def _end_of_work(events: Sequence[_HistoryLine]) -> int:
     """The number of events before those that closed the run."""
     end = len(events)
     while end > 1 and (events[end - 1].type in CLOSING or events[end - 1].type in _WITH_THE_RUN):
@@ -109,7 +109,7 @@ def _end_of_work(events: Sequence[_Event]) -> int:
     return end
 
 
-def _cuts(events: Sequence[_Event], end: int) -> Iterator[int]:
+def _cuts(events: Sequence[_HistoryLine], end: int) -> Iterator[int]:
     """The places where workflow tasks began, the last first; and the one behind the first event."""
     yield end
     for index in range(end - 1, 1, -1):
@@ -119,7 +119,7 @@ def _cuts(events: Sequence[_Event], end: int) -> Iterator[int]:
     yield 1
 
 
-def _failed_steps(events: Sequence[_Event], end: int) -> Collection[int | None]:
+def _failed_steps(events: Sequence[_HistoryLine], end: int) -> Collection[int | None]:
     """The steps whose failure ended the run."""
     failure = next((each.payload for each in reversed(events) if each.type in CLOSING), {})
     message = str(failure.get("message") or "")
@@ -138,11 +138,11 @@ def _failed_steps(events: Sequence[_Event], end: int) -> Collection[int | None]:
     return failed - {None}
 
 
-def _has_failed(event: _Event) -> bool:
+def _has_failed(event: _HistoryLine) -> bool:
     return event.type in ENDED and event.type not in SUCCEEDED
 
 
-def _is_whole(kept: Sequence[_Event], failed: Collection[int | None]) -> bool:
+def _is_whole(kept: Sequence[_HistoryLine], failed: Collection[int | None]) -> bool:
     """Whether all that was begun in a part of a history has ended in it, and no failed step is in it."""
     open_steps: set[int | None] = set()
     updates: set[object] = set()
