@@ -117,7 +117,7 @@ class ContractSession(CliSession):
             return
         envelope: dict[str, Any] = {
             "error": problem.message,
-            "exit_code": int(exit_code),
+            "exit_code": exit_code,
             "command": self.command,
             "namespace": self._scope or self.namespace or DEFAULT_NAMESPACE,
             "reason": getattr(problem, "reason", "invalid_usage"),
@@ -150,11 +150,11 @@ class ContractSession(CliSession):
 def exit_code_of(problem: click.ClickException) -> int:
     """The contract's exit code for an error."""
     if isinstance(problem, RequestRefused):
-        return _code_of_status(problem.status)
+        return int(_code_of_status(problem.status))
     if isinstance(problem, StillOpen) or isinstance(problem.__cause__, TimeoutError):
-        return ContractExit.TIMEOUT
+        return int(ContractExit.TIMEOUT)
     if isinstance(problem, ServerUnreachable):
-        return ContractExit.NETWORK
+        return int(ContractExit.NETWORK)
     return problem.exit_code
 
 
