@@ -202,7 +202,7 @@ def test_a_storage_policy_is_sent_as_the_protocol_has_it(contract: Run, server: 
 
 
 def test_all_that_match_are_cancelled_by_a_batch(contract: Run, server: RecordedServer) -> None:
-    server.answer("POST", "/workflows/batch", {"matched": 0, "sample": []})
+    server.answer("POST", "/workflows/batch-operations", {"matched": 0, "sample": []})
     result = contract("workflow:cancel", "--all-matching=customer = 'a'", "-t", "it's", "-y", "--json")
     assert result.exit_code == 0, result.output
     assert server.only_request.body["query"] == "(customer = 'a') AND WorkflowType = 'it''s'"
