@@ -549,6 +549,7 @@ class Dispatcher:
             self._subscribe_scopes(polls, ())
             if polls.timer is not None:
                 polls.timer.cancel()
+                polls.timer = None
             if len(self._queues) > REMEMBERED_MAX:
                 del self._queues[name]
 
