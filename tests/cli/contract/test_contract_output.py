@@ -199,3 +199,19 @@ def test_a_storage_policy_is_sent_as_the_protocol_has_it(contract: Run, server: 
         "threshold_bytes": 2097152,
         "config": {"bucket": "dw-payloads", "auth_profile": "ops"},
     }
+
+
+def test_all_that_match_are_cancelled_by_a_batch(contract: Run, server: RecordedServer) -> None:
+    server.answer("POST", "/workflows/batch-operations", {"matched": 0, "sample": []})
+    result = contract("workflow:cancel", "--all-matching=customer = 'a'", "-t", "it's", "-y", "--json")
+    assert result.exit_code == 0, result.output
+    assert server.only_request.body["query"] == "(customer = 'a') AND WorkflowType = 'it''s'"
+
+
+def test_a_description_that_follows_waits_for_the_result(contract: Run, server: RecordedServer) -> None:
+    server.answer(
+        "GET", "/workflows/a/result", {"workflow_id": "a", "status": "completed", "is_terminal": True}
+    )
+    result = contract("workflow:describe", "a", "--follow", "--json")
+    assert result.exit_code == 0, result.output
+    assert printed(result.stdout)["status"] == "completed"

@@ -126,6 +126,12 @@ def test_a_file_of_the_contracts_program_is_read(contract: Run, stored: Path) ->
     }  # fmt: skip
 
 
+def test_a_file_without_environments_as_php_writes_it_is_read(contract: Run, stored: Path) -> None:
+    stored.parent.mkdir()
+    stored.write_text('{"schema": "x", "version": 1, "current_env": null, "envs": []}')
+    assert shown(contract, "env:list")["envs"] == []
+
+
 def test_tokens_are_shown_only_if_asked_for(contract: Run) -> None:
     contract("env:set", "prod", "--token=secret")
     for words in (("env:show", "prod"), ("env:list",)):

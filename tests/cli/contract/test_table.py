@@ -103,7 +103,9 @@ workflow-task:history TASK PAGE --lease-owner=w --attempt=1 --json
 workflow-task:poll w --task-queue=q --build-id=b --poll-request-id=p --history-page-size=9 --accept-history-encoding=gz
 workflow:archive order-1 --reason=old --run-id=01H --json
 workflow:cancel order-1 --reason=asked --run-id=01H --json
+workflow:cancel --all-matching="customer = 'a'" -t orders --yes --reason=asked
 workflow:describe order-1 -r 01H --json
+workflow:describe order-1 --run-id=01H -f
 workflow:history order-1 01H --follow --page-size=100 --output=jsonl
 workflow:history-export order-1 01H -o bundle.json
 workflow:history-export order-1 01H --output-file=bundle.json
@@ -196,9 +198,10 @@ def test_an_unknown_command_suggests_the_nearest_under_dw(contract: Run, typed: 
 @pytest.mark.parametrize(
     "line",
     [
-        "workflow:cancel --all-matching x --yes",
-        "workflow:describe a --follow",
+        "workflow:cancel --all-matching x --yes --limit 5",
+        "workflow:cancel --all-matching x --yes --status failed",
         "activity:list --next-page-token t",
+        "server:start-dev --db pgsql",
     ],
 )
 def test_an_option_that_is_not_here_says_what_to_use(contract: Run, line: str) -> None:

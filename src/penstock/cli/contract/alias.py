@@ -49,8 +49,15 @@ class CommandAlias:
     """Options that are accepted and change nothing here; one with a value is written `--page-size N`."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Options that are refused, with what to use instead."""
+    instead: Mapping[str, CommandAlias] = field(default_factory=dict)
+    """Options, as in `--follow/-f`, with which another command of ours is meant."""
     differs: str = ""
     """What is different on purpose, for the reference page."""
+
+    def meant_by(self, args: list[str]) -> CommandAlias:
+        """The alias for these arguments: this one, or the one that an option selects."""
+        given = {arg.partition("=")[0] for arg in args}
+        return next((each for flags, each in self.instead.items() if given & {*flags.split("/")}), self)
 
 
 class ContractCommand(VerbCommand):

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
-from penstock.cli.contract import environments
-from penstock.cli.contract.environments import Environment, EnvironmentFile, TokenSource
+from penstock.cli.contract.environment_place import path
 from penstock.cli.contract.session import OUTPUTS
 from penstock.cli.grammar import CommandReach, noun
 from penstock.cli.output.exits import echo_err
 from penstock.cli.output.screen import Screen
 from penstock.cli.transport.session import CliSession
+
+if TYPE_CHECKING:
+    from penstock.cli.contract.environments import EnvironmentFile, TokenSource
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -57,11 +58,11 @@ def set_environment(
     if "profile_output" in changed:
         changed["output"] = changed.pop("profile_output")
     changed |= _token_source(token_env, token)
-    stored = environments.read()
-    stored.envs[name] = msgspec.structs.replace(stored.envs.get(name, Environment()), **changed)
+    stored = _read()
+    stored.change(name, changed)
     if make_default:
         stored.current_env = name
-    environments.write(stored)
+    stored.write()
     echo_err(f"Saved the environment {name}.")
     _show(session, stored, name)
 
@@ -71,9 +72,9 @@ def set_environment(
 @click.pass_obj
 def list_environments(session: CliSession, show_token: bool) -> None:
     """List all environments."""
-    stored = environments.read()
+    stored = _read()
     rows = [_row(stored, name, show_token=show_token) for name in sorted(stored.envs)]
-    data = {"current_env": stored.current_env, "config_path": str(environments.path()), "envs": rows}
+    data = {"current_env": stored.current_env, "config_path": str(path()), "envs": rows}
     session.show_data(
         data,
         lambda screen: screen.rows(
@@ -88,7 +89,7 @@ def list_environments(session: CliSession, show_token: bool) -> None:
 @click.pass_obj
 def show_environment(session: CliSession, name: str | None, show_token: bool) -> None:
     """Show one environment, or the selected one."""
-    stored = environments.read()
+    stored = _read()
     wanted = name or stored.current_env
     if wanted is None:
         raise click.UsageError("No environment is selected; name one, or select it with `dw env:use NAME`.")
@@ -101,10 +102,10 @@ def show_environment(session: CliSession, name: str | None, show_token: bool) ->
 @click.pass_obj
 def use_environment(session: CliSession, name: str) -> None:
     """Select the environment of commands that name none."""
-    stored = environments.read()
+    stored = _read()
     stored.named(name)
     stored.current_env = name
-    environments.write(stored)
+    stored.write()
     echo_err(f"Selected the environment {name}.")
     _show(session, stored, name)
 
@@ -114,24 +115,32 @@ def use_environment(session: CliSession, name: str) -> None:
 @click.pass_obj
 def delete_environment(session: CliSession, name: str) -> None:
     """Delete an environment."""
-    stored = environments.read()
+    stored = _read()
     stored.named(name)
     del stored.envs[name]
     was_current = stored.current_env == name
     if was_current:
         stored.current_env = None
-    environments.write(stored)
+    stored.write()
     echo_err(f"Deleted the environment {name}.")
     data = {
         "name": name,
         "deleted": True,
         "was_current": was_current,
-        "config_path": str(environments.path()),
+        "config_path": str(path()),
     }
     session.show_data(data, lambda _screen: None)
 
 
+def _read() -> EnvironmentFile:
+    from penstock.cli.contract.environments import read
+
+    return read()
+
+
 def _token_source(token_env: str | None, token: str | None) -> dict[str, TokenSource | None]:
+    from penstock.cli.contract.environments import TokenSource
+
     if token_env and token:
         raise click.UsageError("--token and --token-env contradict each other; give one of them.")
     if token_env and not _VARIABLE.fullmatch(token_env):
@@ -148,7 +157,7 @@ def _row(stored: EnvironmentFile, name: str, *, show_token: bool) -> dict[str, o
 
 
 def _show(session: CliSession, stored: EnvironmentFile, name: str, *, show_token: bool = False) -> None:
-    data = {**_row(stored, name, show_token=show_token), "config_path": str(environments.path())}
+    data = {**_row(stored, name, show_token=show_token), "config_path": str(path())}
 
     def draw(screen: Screen) -> None:
         screen.fields(data, f"{_FIELDS}, file=config_path", token=_token)

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
+from penstock.cli.contract.environment_place import ENVIRONMENT_VARIABLE, FOLDER_VARIABLE, path
 from penstock.cli.output.exits import CommandError
 from penstock.schema.nearest import nearest
-
-ENVIRONMENT_VARIABLE = "DW_ENV"
-FOLDER_VARIABLE = "DW_CONFIG_HOME"
 
 
 class TokenSource(msgspec.Struct, frozen=True):
@@ -73,6 +72,27 @@ class EnvironmentFile(msgspec.Struct, kw_only=True):
             f"Create it with `dw env:set {name}`.",
         )
 
+    def change(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Set these fields of an environment, which is created if it is new."""
+        self.envs[name] = msgspec.structs.replace(self.envs.get(name, Environment()), **fields)
+
+    def write(self) -> None:
+        """Replace the file, by one that only its owner may read."""
+        place = path()
+        text = msgspec.json.format(msgspec.json.encode(self, order="sorted"), indent=4)
+        try:
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+            with os.fdopen(handle, "wb") as file:
+                file.write(text + b"\n")
+            Path(name).replace(place)
+        except OSError as error:
+            raise EnvironmentProblem(
+                "environments_not_written",
+                f"{place} cannot be written: {error.strerror}.",
+                f"Choose another folder with {FOLDER_VARIABLE}.",
+            ) from error
+
 
 class EnvironmentProblem(CommandError):
     """An environment that is not there, or a file that cannot be used (exit code 2)."""
@@ -80,18 +100,13 @@ class EnvironmentProblem(CommandError):
     exit_code = 2
 
 
-def path() -> Path:
-    """The file of the environments."""
-    if folder := os.environ.get(FOLDER_VARIABLE):
-        return Path(folder) / "config.json"
-    shared = os.environ.get("XDG_CONFIG_HOME") or (os.environ.get("APPDATA") if os.name == "nt" else None)
-    return (Path(shared) if shared else Path.home() / ".config") / "dw" / "config.json"
-
-
 def read() -> EnvironmentFile:
     """All environments; none if there is no file."""
     try:
-        return msgspec.json.decode(path().read_bytes(), type=EnvironmentFile)
+        found = msgspec.json.decode(path().read_bytes())
+        if isinstance(found, dict) and found.get("envs") == []:
+            del found["envs"]  # how PHP writes an object without fields
+        return msgspec.convert(found, EnvironmentFile)
     except FileNotFoundError:
         return EnvironmentFile()
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -100,31 +115,8 @@ def read() -> EnvironmentFile:
         ) from error
 
 
-def write(environments: EnvironmentFile) -> None:
-    """Replace the file."""
-    place = path()
-    text = msgspec.json.format(msgspec.json.encode(environments, order="sorted"), indent=4)
-    try:
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(
-            dir=place.parent, prefix=f".{place.name}."
-        )  # readable by the owner only
-        with os.fdopen(handle, "wb") as file:
-            file.write(text + b"\n")
-        Path(name).replace(place)
-    except OSError as error:
-        raise EnvironmentProblem(
-            "environments_not_written",
-            f"{place} cannot be written: {error.strerror}.",
-            f"Choose another folder with {FOLDER_VARIABLE}.",
-        ) from error
-
-
 def selected(flag: str | None) -> Environment | None:
     """The environment that `--env` names, else the variable, else the current one; None if none is selected."""
-    named = flag or os.environ.get(ENVIRONMENT_VARIABLE)
-    if named is None and not path().exists():
-        return None
     environments = read()
-    name = named or environments.current_env
+    name = flag or os.environ.get(ENVIRONMENT_VARIABLE) or environments.current_env
     return environments.named(name) if name else None

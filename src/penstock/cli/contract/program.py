@@ -66,7 +66,8 @@ class ContractProgram(Program):
                 made = REQUESTS[name].command(name)
                 return name, ContractCommand(name, made, CommandAlias(ours=name)), args[count:]
             if name in ALIASES:
-                return name, self._alias(ctx, name, ALIASES[name]), args[count:]
+                rest = args[count:]
+                return name, self._alias(ctx, name, ALIASES[name].meant_by(rest)), rest
         return None
 
     def _of_ours(self, ctx: click.Context, args: list[str]) -> tuple[str, click.Command, list[str]]:

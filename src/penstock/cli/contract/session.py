@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.contract.environment_place import may_be_selected
 from penstock.cli.output.exits import RequestRefused, ServerUnreachable, StillOpen, warn
 from penstock.cli.transport.session import (
     NAMESPACE_VARIABLE,
@@ -22,6 +23,7 @@ from penstock.cli.transport.session import (
 )
 
 if TYPE_CHECKING:
+    from penstock.cli.contract.environments import Environment
     from penstock.cli.output.screen import Screen
     from penstock.cli.transport.connection import ServerConnection, ServerResponse
 
@@ -75,20 +77,28 @@ class ContractSession(CliSession):
 
         The token of an environment is for its server only: it is not sent to one that a flag or a variable names.
         """
-        preset = None
-        if connects:
-            from penstock.cli.contract.environments import Environment, selected
-
-            found = selected(self.env) or Environment()
-            preset = found.output
-            self.server = self.server or os.environ.get(SERVER_VARIABLE) or found.server
-            own_token = found.token() if found.server in (None, self.server) else None
-            self.token = self.token or os.environ.get(TOKEN_VARIABLE) or own_token
-            self.namespace = self.namespace or os.environ.get(NAMESPACE_VARIABLE) or found.namespace
-            self._scope = self.namespace or DEFAULT_NAMESPACE
-            self._verifies = self._verification(found.tls_verify)
+        preset = self._fill_in() if connects else None
         mode = "json" if self.json else self.output_format or preset or "table"
         self.json, self._is_lines = mode != "table", mode == "jsonl"
+
+    def _fill_in(self) -> str | None:
+        """Fill in server, token and namespace; return the preset format."""
+        found: Environment | None = None
+        if may_be_selected(self.env):
+            from penstock.cli.contract.environments import selected
+
+            found = selected(self.env)
+        self.server = self.server or os.environ.get(SERVER_VARIABLE)
+        self.token = self.token or os.environ.get(TOKEN_VARIABLE)
+        self.namespace = self.namespace or os.environ.get(NAMESPACE_VARIABLE)
+        if found is not None:
+            is_its_server = found.server is None or self.server in (None, found.server)
+            self.server = self.server or found.server
+            self.token = self.token or (found.token() if is_its_server else None)
+            self.namespace = self.namespace or found.namespace
+        self._verifies = self._verification(found is None or found.tls_verify)
+        self._scope = self.namespace or DEFAULT_NAMESPACE
+        return found.output if found else None
 
     def connect(self) -> ServerConnection:
         connection = super().connect()
@@ -117,7 +127,7 @@ class ContractSession(CliSession):
             return
         envelope: dict[str, Any] = {
             "error": problem.message,
-            "exit_code": int(exit_code),
+            "exit_code": exit_code,
             "command": self.command,
             "namespace": self._scope or self.namespace or DEFAULT_NAMESPACE,
             "reason": getattr(problem, "reason", "invalid_usage"),
@@ -150,11 +160,11 @@ class ContractSession(CliSession):
 def exit_code_of(problem: click.ClickException) -> int:
     """The contract's exit code for an error."""
     if isinstance(problem, RequestRefused):
-        return _code_of_status(problem.status)
+        return int(_code_of_status(problem.status))
     if isinstance(problem, StillOpen) or isinstance(problem.__cause__, TimeoutError):
-        return ContractExit.TIMEOUT
+        return int(ContractExit.TIMEOUT)
     if isinstance(problem, ServerUnreachable):
-        return ContractExit.NETWORK
+        return int(ContractExit.NETWORK)
     return problem.exit_code
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.cli.contract.alias import CommandAlias
-from penstock.cli.contract.translations import INPUT, UNATTENDED
+from penstock.cli.contract.translations import BATCH, INPUT, UNATTENDED
 
 PLURALS = {"workflows": "workflow", "schedules": "schedule"}
 """Nouns that may also be written in the plural."""
@@ -66,23 +66,24 @@ ALIASES: Mapping[str, CommandAlias] = {name: CommandAlias(ours=name.replace(":",
         resource="workflow",
         fixed={"follow_it": True},
         unused=("--interval/-i N", "--max-polls N"),
-        differs="prints events as they come, not fields that changed; ends when the run is closed",
+        differs="prints events as they come, not fields that changed; code 0 when the run is closed",
     ),
     "workflow:cancel": CommandAlias(
         ours="workflow cancel",
-        unused=("--type/-t TYPE", "--status STATUS", "--limit/-l N", "--yes/-y"),
-        refused={
-            "--all-matching QUERY": "use `dw workflow batch cancel --query QUERY --yes`, which shows its progress."
+        instead={
+            "--all-matching": CommandAlias(
+                ours="workflow batch cancel", flags={"--all-matching": "query", "-y": "yes"}, also=(BATCH,)
+            )
         },
-        differs="no `--all-matching`: `dw workflow batch cancel --query QUERY --yes`",
+        differs="with `--all-matching` it is `penstock workflow batch cancel`: all that match, no `--limit`",
     ),
     "workflow:describe": CommandAlias(
         ours="workflow describe",
         flags=_RUN,
-        refused={
-            "--follow/-f": "use `dw workflow history ID --follow`, or wait with `dw workflow result ID`."
+        instead={
+            "--follow/-f": CommandAlias(ours="workflow result", flags=_RUN, unused=("--follow/-f",)),
         },
-        differs="no `--follow`: `dw workflow history ID --follow`, or `dw workflow result ID`",
+        differs="with `--follow` it is `penstock workflow result`, which ends with code 1 if the run failed",
     ),
     "workflow:show-run": CommandAlias(ours="workflow describe", words=("run_id",)),
     "workflow:list-runs": CommandAlias(ours="workflow runs"),

@@ -50,6 +50,26 @@ def _do_not_ask(values: Values) -> None:
     values["yes"] = values["yes"] or not sys.stdin.isatty()
 
 
+def _narrow(values: Values) -> None:
+    """Put the filters of the contract's batch into the query; a batch of ours acts on all open runs that match."""
+    if values.pop("status") != "running":
+        raise click.UsageError("--status is not there: a batch acts on running workflows only.")
+    if values.pop("limit") is not None:
+        raise click.UsageError("--limit is not there: a batch acts on all that match; narrow the query.")
+    kind = values.pop("type")
+    if kind is not None:
+        quoted = kind.replace("'", "''")
+        values["query"] = f"({values['query']}) AND WorkflowType = '{quoted}'"
+
+
+BATCH = Translation(
+    (
+        click.Option(["--type", "-t"], metavar="TYPE", help="Only workflows of this type."),
+        click.Option(["--status"], default="running", hidden=True),
+        click.Option(["--limit", "-l"], hidden=True),
+    ),
+    _narrow,
+)
 INPUT = Translation(
     (
         click.Option(["--input-file"], metavar="FILE", help="File with the input; - reads stdin."),
