@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeVar, overload
 
+from penstock.dispatch import DispatchConfig
 from penstock.sdk.activities.definition import ActivityDefinition, ActivityMark, RunsIn, checked_tags
 from penstock.sdk.activities.routing import RoutingKey
 from penstock.sdk.app_config.app import AppConfig
@@ -34,6 +35,7 @@ from penstock.sdk.tasks.declared_schedules import (
     ScheduleNotice,
     TaskSpec,
     scheduled_task,
+    schedules_of_file,
     task_spec,
 )
 from penstock.sdk.tasks.handle import TaskHandle
@@ -327,12 +329,17 @@ class Penstock:
     def data_converter(self) -> DataConverter:
         return self.clients.data_converter
 
-    async def apply_schedules(self) -> Sequence[ScheduleNotice]:
-        """Create and change the schedules that tasks declare, and pause those that none declares any more.
+    async def apply_schedules(self, dispatch: DispatchConfig | None = None) -> Sequence[ScheduleNotice]:
+        """Create and change the schedules that are declared, and pause those that are declared no more.
 
         `penstock worker` does so when it starts. Returns the lines to log.
+
+        Args:
+            dispatch: a dispatch configuration, whose `[penstock.schedules.NAME]` are declarations, too. One with the
+                name of a task takes the place of the task's own.
         """
-        return await DeclaredSchedules(await self.client(), self.name, self.schedules).apply()
+        declared = self.schedules | ({} if dispatch is None else schedules_of_file(dispatch))
+        return await DeclaredSchedules(await self.client(), self.name, declared).apply()
 
     async def client(self) -> Client:
         """Return the app's client in the running event loop, for everything beyond tasks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,7 +10,15 @@ from typing import Any
 import pytest
 
 from penstock import Client, Penstock, ScheduleSpec
-from penstock.client import ScheduleDescription, ScheduleOverlapPolicy, ScheduleUpdate, ScheduleUpdateInput
+from penstock.client import (
+    ScheduleActionStartWorkflow,
+    ScheduleDescription,
+    ScheduleIntervalSpec,
+    ScheduleOverlapPolicy,
+    ScheduleUpdate,
+    ScheduleUpdateInput,
+)
+from penstock.dispatch import DispatchConfigError, dispatch_from
 from tests.acceptance.cluster import Cluster
 from tests.sdk.server_fixtures import OPERATOR, WORKER
 from tests.support.patience import PATIENCE_S
@@ -145,3 +154,57 @@ def test_what_cannot_be_declared_is_refused_where_it_is_written() -> None:
     with pytest.raises(TypeError, match="good_until of a task with a schedule is a timedelta"):
         until = datetime.fromisoformat("2046-01-01T00:00:00+00:00")
         app.task(name="late", schedule="0 3 * * *", good_until=until)(lambda: None)
+
+
+async def test_a_dispatch_file_declares_schedules_too(client: Client, scene: Cluster) -> None:
+    config = dispatch_from(
+        {
+            "worker_config": {"default_task_queue": "home"},
+            "queue_options": {"mail": {"start_to_close_timeout": "2m"}},
+            "schedules": {
+                "nightly": {
+                    "cron": ["0 3 * * *"],
+                    "timezone": "Europe/Berlin",
+                    "workflow": "report",
+                    "args": [1],
+                },
+                "clean_up": {"every": "15m", "jitter": "30s", "activity": "clean_up", "task_queue": "mail"},
+            },
+        }
+    )
+    async with Penstock(
+        "shop", scene.first.url, namespace=scene.namespace, control_token=OPERATOR, worker_token=WORKER
+    ) as app:
+        app.task(name="clean_up", schedule="0 3 * * *")(lambda: None)
+        assert len(await app.apply_schedules(config)) == 2
+        assert await app.apply_schedules(config) == []
+    found = await described(client)
+    assert found.schedule.spec.intervals == [ScheduleIntervalSpec(timedelta(minutes=15))]
+    assert found.schedule.spec.jitter == timedelta(seconds=30)
+    action = found.raw["action"]
+    assert (action["task_queue"], action["start_to_close_timeout_seconds"]) == ("mail", 120)
+    nightly = (await client.get_schedule_handle("shop.nightly").describe()).schedule
+    assert isinstance(nightly.action, ScheduleActionStartWorkflow)
+    assert (nightly.action.workflow, nightly.action.args, nightly.action.task_queue) == (
+        "report",
+        [1],
+        "home",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"cron": ["@daily"]}, "must have `workflow` or `activity`"),
+        ({"cron": ["@daily"], "workflow": "a", "activity": "b"}, "must have `workflow` or `activity`"),
+        ({"workflow": "a"}, "needs one of cron, every"),
+        ({"cron": "@daily", "workflow": "a"}, "must be a list of cron expressions"),
+        ({"every": "soon", "workflow": "a"}, "schedules.nightly.every"),
+        ({"every": "1h", "workflow": "a", "args": 3}, "args must be a list"),
+        ({"every": "1h", "workflow": "a", "args": [datetime(2026, 1, 1)]}, "values that JSON has"),  # noqa: DTZ001
+        ({"every": "1h", "workflw": "a"}, "did you mean 'workflow'"),
+    ],
+)
+def test_what_a_file_gets_wrong_is_named(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DispatchConfigError, match=re.escape(problem)):
+        dispatch_from({"schedules": {"nightly": given}})

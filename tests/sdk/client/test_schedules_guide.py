@@ -23,7 +23,7 @@ async def test_everything_that_the_guide_shows_runs_from_top_to_bottom(
         ("SERVER_URL", scene.first.url),
         ("CONTROL_TOKEN", OPERATOR),
         ("WORKER_TOKEN", WORKER),
-        ("NAMESPACE", scene.namespace),
+        ("NAMESPACE", client.namespace),
     ):
         monkeypatch.setenv(f"DURABLE_WORKFLOW_{name}", value)
     ran = 0

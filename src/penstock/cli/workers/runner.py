@@ -97,7 +97,8 @@ class WorkerRunner:
     async def _apply_schedules(self) -> None:
         from penstock.sdk.worker.error_policy import log
 
-        for notice in await self._plan.app.apply_schedules():
+        profile = self._plan.profile
+        for notice in await self._plan.app.apply_schedules(None if profile is None else profile.config):
             log.log(notice.level, "%s", notice.message)
 
     def _run_in_background(self, work: Awaitable[None]) -> None:

@@ -1,4 +1,4 @@
-"""Schedules that an app declares with `@app.task(schedule=…)`, applied when its worker starts.
+"""Schedules that an app declares with `@app.task(schedule=…)` or in its dispatch file, applied when a worker starts.
 
 A declaration has an owner for each part. *When* the task runs and *what* is sent belong to the declaration: a schedule
 is changed when they are, and only then. Everything else, as pauses, notes, overlap policy and catch-up window, is live:
@@ -21,8 +21,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from penstock.dispatch import DispatchConfig
+from penstock.dispatch.schedules import DeclaredSchedule
 from penstock.sdk.clients.client import Client
-from penstock.sdk.clients.schedules.actions import ScheduleActionStartActivity
+from penstock.sdk.clients.schedules.actions import (
+    ScheduleAction,
+    ScheduleActionStartActivity,
+    ScheduleActionStartWorkflow,
+)
 from penstock.sdk.clients.schedules.descriptions import (
     ScheduleDescription,
     ScheduleUpdate,
@@ -88,13 +94,37 @@ def scheduled_task(name: str, options: TaskOptions, spec: ScheduleSpec) -> Sched
     return Schedule(action=ScheduleActionStartActivity(name, **given), spec=spec)
 
 
+def schedules_of_file(config: DispatchConfig) -> dict[str, Schedule]:
+    """The schedules that a dispatch file declares, by name. Its routes and options hold for activities."""
+    return {name: Schedule(_action(each, config), _spec(each)) for name, each in config.schedules.items()}
+
+
+def _action(declared: DeclaredSchedule, config: DispatchConfig) -> ScheduleAction:
+    queue, args = declared.task_queue, list(declared.args)
+    if declared.workflow is not None:
+        home = queue or config.worker_config.default_task_queue
+        return ScheduleActionStartWorkflow(declared.workflow, args=args, task_queue=home)
+    assert declared.activity is not None
+    given: Any = {} if queue is None else {"task_queue": queue}
+    return ScheduleActionStartActivity(declared.activity, args=args, **given).resolved_by(config)
+
+
+def _spec(declared: DeclaredSchedule) -> ScheduleSpec:
+    return ScheduleSpec(
+        cron_expressions=list(declared.cron),
+        intervals=[] if declared.every is None else [ScheduleIntervalSpec(declared.every)],
+        time_zone_name=declared.timezone,
+        jitter=declared.jitter,
+    )
+
+
 class DeclaredSchedules:
     """Applies the schedules that an app declares.
 
     Args:
         client: client of the app, with permission to change schedules.
         app: name of the app.
-        declared: the schedules by task.
+        declared: the schedules by task or by name.
     """
 
     def __init__(self, client: Client, app: str, declared: Mapping[str, Schedule]) -> None:
@@ -167,8 +197,9 @@ class DeclaredSchedules:
         return f"{self._app} declares it no more"
 
     def _digest(self, schedule: Schedule) -> str:
-        """Names the declaration, without its arguments: there are none, and a codec may encode them differently."""
+        """Names the declaration. Arguments are taken as they are: a codec may encode them differently each time."""
         body = schedule.on_the_wire(self._client.data_converter, None)
-        action = {name: value for name, value in body["action"].items() if name != "input"}
-        text = json.dumps([body["spec"], body["jitter_seconds"], action], sort_keys=True)
+        action = {name: value for name, value in body["action"].items() if name not in ("input", "dispatch")}
+        given = [body["spec"], body["jitter_seconds"], action, list(schedule.action.args)]
+        text = json.dumps(given, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
