@@ -70,7 +70,7 @@ async def test_every_schedule_call_of_the_sdk_works_unchanged(scene: Cluster, cl
     await handle.delete()
     with pytest.raises(ScheduleNotFound):
         await handle.describe()
-    page = await handle.get_history(limit=2)
+    page = await client.get_schedule_history("nightly", limit=2)
     assert page.has_more
     assert page.next_cursor == 2
     types = [event.event_type async for event in client.iter_schedule_history("nightly")]

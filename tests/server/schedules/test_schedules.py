@@ -116,7 +116,7 @@ async def test_the_life_of_a_schedule(everywhere: Client) -> None:
 async def test_pages_of_schedules_are_newest_first_and_complete(everywhere: Client) -> None:
     names = [await create(everywhere, action=ACTION | {"workflow_type": "paged"}) for _ in range(5)]
     found, target = [], "/api/schedules?workflow_type=paged&page_size=2"
-    token = ""
+    token: str | None = ""
     while token is not None:
         page = (
             (await everywhere.get(target + (f"&next_page_token={token}" if token else ""))).expect(200).json

@@ -117,6 +117,8 @@ FIELDS: Final = {
     "year": (YEAR_MIN, YEAR_MAX),
 }
 """The bounds of each field of a calendar. Sunday is 0."""
+DAYS: Final = dict(enumerate((31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31), 1))
+"""The most days that each month has."""
 
 
 class Calendar(Struct, frozen=True, kw_only=True):
@@ -139,7 +141,7 @@ class Calendar(Struct, frozen=True, kw_only=True):
                         f"has {name} {each.text()}: a range lies within {least} to {most}, from start to end, with a "
                         "step of at least 1"
                     )
-        if next(self.after(_PROBE), None) is None:
+        if not self._has_a_day() or next(self.after(_PROBE), None) is None:
             raise InvalidExpression(f"has no match in {HORIZON_YEARS} years, so it would never fire")
 
     @property
@@ -166,6 +168,12 @@ class Calendar(Struct, frozen=True, kw_only=True):
                 return
             if self.matches(each):
                 yield each
+
+    def _has_a_day(self) -> bool:
+        """Whether some month has one of the days; cronsim would look for 30 February without end."""
+        months = [month for month in DAYS if not self.month or any(month in each for each in self.month)]
+        first = min((each.start for each in self.day_of_month), default=1)
+        return any(first <= DAYS[month] for month in months)
 
     def _years(self, wall: datetime) -> tuple[int, int]:
         """The first and last year in which there may be a match after `wall`."""

@@ -52,6 +52,15 @@ SCHEDULE_OPERATIONS: Final = (
         refusals=(404,),
     ),
     Operation(
+        "GET",
+        f"{_SCHEDULE}/why",
+        "explain_schedule",
+        "Explain what a schedule waits for, and why its fires started nothing.",
+        Family.WORK,
+        schedules.why,
+        refusals=(404,),
+    ),
+    Operation(
         "PUT",
         _SCHEDULE,
         "update_schedule",

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from penstock.core.schedules.explanation import explain_schedule
 from penstock.core.schedules.preview import SpecWarning, in_words
 from penstock.core.schedules.record import SchedulePolicies, ScheduleRecord
 from penstock.core.schedules.spec import fires_at_ms
@@ -61,6 +62,20 @@ async def describe(call: OperationCall) -> Response:
     words = in_words(timing_of(view.record).spec)
     body["info"] |= bodies.details(view.recent, view.buffered, view.next_at_ms, words)
     return Response(body)
+
+
+async def why(call: OperationCall) -> Response:
+    view = await lifecycle.describe(call.ctx, call.namespace, schedule_id(call))
+    found = explain_schedule(view.record, view.now_ms)
+    return Response(
+        {
+            "schedule_id": view.record.schedule_id,
+            "status": view.record.status.value,
+            "waits_for": found.wait.value,
+            "explanation": " ".join(found.sentences),
+            "sentences": list(found.sentences),
+        }
+    )
 
 
 async def list_all(call: OperationCall) -> Response:
