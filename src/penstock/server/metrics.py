@@ -53,7 +53,16 @@ class Metrics:
             "penstock_archive_failures", "Histories that could not be archived.", registry=self.registry
         )
 
+        self.schedule_fires = Gauge(
+            "penstock_schedule_fires",
+            "Fires of schedules that this server has carried out, by whether they started a run.",
+            ("outcome",),
+            registry=self.registry,
+        )
+
     def expose_maintenance(self, upkeep: Upkeep) -> None:
+        self.schedule_fires.labels("started").set(upkeep.fires_started)
+        self.schedule_fires.labels("not_started").set(upkeep.fires_not_started)
         self.runs_pruned.set(upkeep.runs_pruned)
         self.runs_archived.set(upkeep.runs_archived)
         self.archive_failures.set(upkeep.archive_failures)

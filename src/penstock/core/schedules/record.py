@@ -20,6 +20,10 @@ CATCHUP_S_MIN, CATCHUP_S_MAX = 10, 31_536_000
 BACKFILL_MAX: Final = 10_000
 """Fires of one backfill."""
 SCHEDULE_ID_MAX: Final = 128
+SCHEDULED_START_TIME: Final = "ScheduledStartTime"
+"""Search attribute of a run: the nominal moment of its fire."""
+SCHEDULED_BY_ID: Final = "ScheduledById"
+"""Search attribute of a run: the id of its schedule."""
 
 
 class ScheduleStatus(StrEnum):

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from penstock.core.history.routing_keys import ROUTING_KEY
+from penstock.core.schedules.record import SCHEDULED_BY_ID, SCHEDULED_START_TIME
 from penstock.core.visibility.entries import PARENT
 from penstock.core.visibility.filters import OPEN, Column, ColumnTest, Filter, Not, Relation
 
@@ -73,5 +74,7 @@ SYSTEM: Final[Mapping[str, QueryField]] = MappingProxyType(
         "BusinessKey": QueryField("keyword", Column.BUSINESS_KEY),
         "ParentWorkflowId": QueryField("keyword", entry=PARENT),
         ROUTING_KEY: QueryField("keyword_list", entry=ROUTING_KEY),
+        SCHEDULED_BY_ID: QueryField("keyword", entry=SCHEDULED_BY_ID),
+        SCHEDULED_START_TIME: QueryField("datetime", entry=SCHEDULED_START_TIME),
     }
 )

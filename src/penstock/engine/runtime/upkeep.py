@@ -1,4 +1,4 @@
-"""Counters of the runs this server has pruned and archived since it started."""
+"""Counters of what this server has done in the background since it started."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Upkeep:
-    """Retention counters, reported by the system endpoint."""
+    """Counters of retention and of schedules, reported by the system endpoint and by metrics."""
 
     runs_pruned: int = 0
     runs_archived: int = 0
     archive_failures: int = 0
+    fires_started: int = 0
+    fires_not_started: int = 0
+    """Of schedules: fires that were buffered or skipped, and batches of missed moments."""
     trouble: str | None = None
     """Why the last archive write failed; None if it succeeded."""
 

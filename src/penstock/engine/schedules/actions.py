@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -14,16 +14,11 @@ from penstock.core import json_text
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.id_policies import IdReusePolicy
 from penstock.core.identifiers import WORKFLOW_ID_MAX
-from penstock.core.schedules.record import FireKey, ScheduleRecord
+from penstock.core.schedules.record import SCHEDULED_BY_ID, SCHEDULED_START_TIME, FireKey, ScheduleRecord
 from penstock.core.timestamps import iso
 from penstock.engine.context import EngineContext
 from penstock.engine.workflows.starts import Start, StartResult, activity_start, workflow_start
 from penstock.ports.store import Transaction
-
-SCHEDULED_START_TIME: Final = "ScheduledStartTime"
-"""Search attribute of a run: the nominal moment of its fire."""
-SCHEDULED_BY_ID: Final = "ScheduledById"
-"""Search attribute of a run: the id of its schedule."""
 
 
 class StoredAction(Struct, frozen=True, omit_defaults=True):

@@ -35,20 +35,23 @@ STEPS_MAX: Final = 20
 async def fire_due(ctx: EngineContext, schedule_key: str) -> bool:
     """Carry out what is due for a schedule; False if another server has done it."""
 
-    async def operation(tx: Tx) -> bool:
+    async def operation(tx: Tx) -> int | None:
+        """The number of runs that a step has started; None if nothing is due."""
         record = await tx.schedules.lock(schedule_key)
         if record is None or record.due_at_ms is None or record.due_at_ms > tx.now_ms:
-            return False
-        await _step(ctx, tx, record)
-        return True
+            return None
+        return (await _step(ctx, tx, record)).progress.fires - record.progress.fires
 
     for steps in range(STEPS_MAX):
-        if not await ctx.store.transact(operation, key=schedule_key):
+        started = await ctx.store.transact(operation, key=schedule_key)
+        if started is None:
             return steps > 0
+        ctx.upkeep.fires_started += started
+        ctx.upkeep.fires_not_started += not started
     return True
 
 
-async def _step(ctx: EngineContext, tx: Tx, record: ScheduleRecord) -> None:
+async def _step(ctx: EngineContext, tx: Tx, record: ScheduleRecord) -> ScheduleRecord:
     schedule, timing = LockedSchedule(ctx, tx, record), timing_of(record)
     match next_step(record, timing.spec, timing.zone, tx.now_ms):
         case MissedMoments() as missed:
@@ -66,6 +69,7 @@ async def _step(ctx: EngineContext, tx: Tx, record: ScheduleRecord) -> None:
         case None:
             pass
     schedule.save()
+    return schedule.record
 
 
 def _record_missed(schedule: LockedSchedule, missed: MissedMoments) -> None:

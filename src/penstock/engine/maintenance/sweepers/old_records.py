@@ -1,4 +1,4 @@
-"""Deletes expired nonces, meters, cost settlements and journal entries."""
+"""Deletes expired nonces, meters, cost settlements, journal entries, and records of schedules."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ async def _find(ctx: EngineContext, limit: int) -> Sequence[int]:
             or await tx.queues.any_meter_before(_oldest_kept(tx.now_ms))
             or await tx.scopes.any_settlement_before(_settlements_from(tx.now_ms))
             or await tx.journal.any_before(_journal_from(ctx, tx.now_ms))
+            or await tx.schedules.any_before(_fires_from(ctx, tx.now_ms))
         )
         return [tx.now_ms] if old else []
 
@@ -38,6 +39,7 @@ async def _delete(ctx: EngineContext, now_ms: int) -> bool:
         tx.queues.forget_meters(_oldest_kept(now_ms))
         tx.scopes.forget_settlements(_settlements_from(now_ms))
         tx.journal.forget(_journal_from(ctx, now_ms))
+        tx.schedules.forget(_fires_from(ctx, now_ms))
         return True
 
     return await ctx.store.transact(operation, key="old records")
@@ -49,6 +51,11 @@ def _oldest_kept(now_ms: int) -> int:
 
 def _settlements_from(now_ms: int) -> int:
     return now_ms - SETTLEMENTS_KEPT_MS
+
+
+def _fires_from(ctx: EngineContext, now_ms: int) -> int:
+    """Fires that are over and events of schedules are kept as long as closed runs are by default."""
+    return now_ms - ctx.settings.retention_days_default * 24 * HOUR_MS
 
 
 def _journal_from(ctx: EngineContext, now_ms: int) -> int:

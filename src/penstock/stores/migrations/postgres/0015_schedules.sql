@@ -42,6 +42,7 @@ CREATE TABLE fires (
 CREATE INDEX fires_started ON fires (schedule_key, nominal_at_ms, kind) WHERE state = 'started';
 CREATE INDEX fires_buffered ON fires (schedule_key, nominal_at_ms, kind) WHERE state = 'buffered';
 CREATE INDEX fires_latest ON fires (schedule_key, at_ms);
+CREATE INDEX fires_oldest ON fires (at_ms) WHERE state <> 'started' AND state <> 'buffered';
 
 CREATE TABLE schedule_events (
   schedule_key TEXT COLLATE "C" NOT NULL,
@@ -53,6 +54,7 @@ CREATE TABLE schedule_events (
   at_ms        BIGINT NOT NULL,
   PRIMARY KEY (schedule_key, sequence)
 );
+CREATE INDEX schedule_events_oldest ON schedule_events (at_ms);
 
 CREATE TYPE row_ttttttttttttbbbtbbb AS (
   c1 TEXT, c2 TEXT, c3 TEXT, c4 TEXT, c5 TEXT, c6 TEXT, c7 TEXT, c8 TEXT, c9 TEXT, c10 TEXT,

@@ -42,6 +42,7 @@ CREATE TABLE fires (
 CREATE INDEX fires_started ON fires (schedule_key, nominal_at_ms, kind) WHERE state = 'started';
 CREATE INDEX fires_buffered ON fires (schedule_key, nominal_at_ms, kind) WHERE state = 'buffered';
 CREATE INDEX fires_latest ON fires (schedule_key, at_ms);
+CREATE INDEX fires_oldest ON fires (at_ms) WHERE state <> 'started' AND state <> 'buffered';
 
 CREATE TABLE schedule_events (
   schedule_key TEXT NOT NULL,
@@ -53,3 +54,4 @@ CREATE TABLE schedule_events (
   at_ms        INTEGER NOT NULL,
   PRIMARY KEY (schedule_key, sequence)
 );
+CREATE INDEX schedule_events_oldest ON schedule_events (at_ms);

@@ -15,6 +15,7 @@ SELECT q.n, {namespace}
 -- takes: name text
 SELECT q.n, CASE WHEN EXISTS (SELECT 1 FROM runs r WHERE r.namespace = q.name)
                OR EXISTS (SELECT 1 FROM workers w WHERE w.namespace = q.name)
+               OR EXISTS (SELECT 1 FROM schedules s WHERE s.namespace = q.name AND s.status <> 'deleted')
                OR EXISTS (SELECT 1 FROM queues u WHERE u.namespace = q.name) THEN 1 ELSE 0 END
   FROM {rows};
 

@@ -86,6 +86,14 @@ class SqlSchedules(Repository):
     def append_event(self, event: ScheduleEvent) -> None:
         self._session.record("append_schedule_event", *astuple(event))
 
+    async def any_before(self, at_ms: int) -> bool:
+        found = await self._session.fetch("any_fire_before", at_ms)
+        return bool(found or await self._session.fetch("any_schedule_event_before", at_ms))
+
+    def forget(self, before_ms: int) -> None:
+        self._session.record("forget_fires", before_ms)
+        self._session.record("forget_schedule_events", before_ms)
+
 
 _COLUMNS = ScheduleRecord.__struct_fields__
 _FIRE_COLUMNS = FireRecord.__struct_fields__

@@ -123,3 +123,23 @@ INSERT INTO schedule_events ({columns}) SELECT {q.columns} FROM {rows};
 -- takes: schedule_key text, after bigint, most bigint
 SELECT 1, {schedule_event} FROM schedule_events t
  WHERE t.schedule_key = :schedule_key AND t.sequence > :after ORDER BY t.sequence LIMIT :most;
+
+-- name: any_fire_before
+-- unmerged
+-- takes: at_ms bigint
+SELECT 1 FROM fires t {index fires_oldest}
+ WHERE t.at_ms < :at_ms AND t.state <> 'started' AND t.state <> 'buffered' LIMIT 1;
+
+-- name: any_schedule_event_before
+-- unmerged
+-- takes: at_ms bigint
+SELECT 1 FROM schedule_events t WHERE t.at_ms < :at_ms LIMIT 1;
+
+-- name: forget_fires
+-- takes: at_ms bigint
+DELETE FROM fires
+ WHERE state <> 'started' AND state <> 'buffered' AND at_ms < (SELECT max(q.at_ms) FROM {rows});
+
+-- name: forget_schedule_events
+-- takes: at_ms bigint
+DELETE FROM schedule_events WHERE at_ms < (SELECT max(q.at_ms) FROM {rows});
