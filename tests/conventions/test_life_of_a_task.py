@@ -1,4 +1,4 @@
-"""The page about the life of a task fits on one screen, and every file and function that it names exists."""
+"""The pages about the code name files and functions that exist; the life of a task fits on one screen."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "penstock"
-PAGE = (ROOT / "docs" / "concepts" / "life-of-a-task.md").read_text()
+PAGE, CODE_MAP = (
+    (ROOT / "docs" / "concepts" / name).read_text() for name in ("life-of-a-task.md", "code-map.md")
+)
 LINES_MAX = 50
-NAMED = sorted(set(re.findall(r"`([\w/]+\.py)(?::([\w.]+))?`", PAGE)))
+NAMED = sorted(set(re.findall(r"`([\w/]+\.py)(?::([\w.]+))?`", PAGE + CODE_MAP)))
 
 
 def defined(path: Path) -> set[str]:
@@ -28,7 +30,7 @@ def defined(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED, ids=[":".join(each) for each in NAMED])
-def test_what_the_page_names_exists(file: str, name: str) -> None:
+def test_what_the_pages_name_exists(file: str, name: str) -> None:
     assert (SOURCES / file).is_file()
     assert not name or name in defined(SOURCES / file)
 

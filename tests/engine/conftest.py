@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.support.scene import Scene, a_scene
-from tests.support.ephemeral import close_ephemeral_stores as close_ephemeral_stores
+from tests.support.ephemeral import recycle_ephemeral_stores as recycle_ephemeral_stores
 
 
 @pytest.fixture

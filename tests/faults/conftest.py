@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.ephemeral import close_ephemeral_stores as close_ephemeral_stores
+from tests.support.ephemeral import recycle_ephemeral_stores as recycle_ephemeral_stores
 from tests.support.live import migrate
 from tests.support.servers import Server, create_database, drop_database
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import IntEnum
 from typing import Any
 
 import pytest
@@ -113,3 +114,20 @@ def test_a_shape_is_a_json_schema() -> None:
         "maximum": 5,
     }
     assert schema["properties"]["pause"]["anyOf"][1] == {"const": "unset"}
+
+
+def test_a_number_of_an_enumeration_is_a_number():
+    class Size(IntEnum):
+        SMALL = 2
+
+    found, problems = read({"size": Size.SMALL})
+    assert problems == []
+    assert found["size"] == 2
+    assert type(found["size"]) is int
+
+
+def test_a_key_that_is_wrong_is_refused_also_where_its_value_is_unset():
+    reader = ShapeReader(("root",), lambda path: "file:1")
+    named = {"A": reader.unset, "a": True}
+    reader.table(_SHAPE, {"size": 1, "named": named}, ())
+    assert [problem.path for problem in reader.problems] == ["root.named.a"]

@@ -352,3 +352,8 @@ class TestNamespaces:
                 "DW_ACTIVITY_TASK_MAX_ACTIVE_LEASES_PER_NAMESPACE": "5",
             }
         )
+
+
+@pytest.mark.parametrize("key", ["*:payments", "", "ns :q", "é:é"])
+def test_a_bad_key_is_refused_also_where_it_says_null(key: str):
+    assert problems_of(json.dumps({key: None}))

@@ -161,14 +161,14 @@ def _bill(tx: Tx, queue: Queue, settled: Settled, taken: Mapping[LaneKey, int]) 
     tx.policies.settle(queue_id, settled.paid_until_ns, settled.aging_turn, settled.window)
     for state in settled.scopes if settled.order else ():
         tx.scopes.settle(state)
-    counted = settled.spent if rules.counts_leases else {}
+    counted = settled.spent if rules.counts_leases_by_key else {}
     held = [lane.key for lane in settled.lanes if lane.held_at is not None]
     for key in dict.fromkeys((*settled.paid, *counted, *held)):
         tx.policies.spend(queue_id, key, settled.paid.get(key), counted.get(key, 0))
     for lane in settled.lanes:
         given = taken.get(lane.lane_key, 0)
         tx.queues.settle(queue_id, [(lane, given)])
-        if given and rules.counts_running:
+        if given and rules.shares_by_running:
             tx.policies.rerank_others(queue_id, lane.level, lane.key)
     for clock in settled.clocks:
         tx.queues.settle(queue_id, (), [clock])

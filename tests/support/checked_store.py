@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,14 +24,13 @@ class CheckedWriteBuffer(WriteBuffer):
 
     def append(self, writes: Mapping[Statement, list[tuple[Any, ...]]]) -> bool:
         for table in TABLES:
-            saved = Counter(
+            saved = [
                 row[0]
                 for statement, rows in writes.items()
                 if statement.name in table.written_by and statement.name.startswith("save_")
                 for row in rows
-            )
-            twice = [key for key, times in saved.items() if times > 1]
-            assert not twice, f"one operation saves {twice} of {table.name} twice"
+            ]
+            assert len(saved) == len(set(saved)), f"one operation saves a row of {table.name} twice: {saved}"
         return super().append(writes)
 
 

@@ -13,6 +13,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -301,11 +302,18 @@ class ModelQueues(_Part):
         found.sort(key=lambda lane: (-lane.count, lane.level, lane.key))
         return Backlog(lanes=tuple(LaneBacklog(lane, 0, 0) for lane in found[:top]))
 
-    def settle(self, queue_id: QueueId, lane: Lane, taken: int) -> None:
-        self._model.record(lambda: self._model.settle_lane(queue_id, lane, taken), Phase.SETTLE_LANES)
-
-    def save_clock(self, queue_id: QueueId, clock: VirtualClock) -> None:
-        self._model.record(lambda: self._model.clocks.update({(queue_id, clock.level): clock}))
+    def settle(
+        self,
+        queue_id: QueueId,
+        lanes: Sequence[tuple[Lane, int]],
+        clocks: Sequence[VirtualClock] = (),
+        dispatched: int = 0,
+    ) -> None:
+        for lane, taken in lanes:
+            self._model.record(partial(self._model.settle_lane, queue_id, lane, taken), Phase.SETTLE_LANES)
+        self._model.record(
+            lambda: self._model.clocks.update({(queue_id, clock.level): clock for clock in clocks})
+        )
 
     def count_dispatches(self, queue_id: QueueId, minute: int, count: int) -> None:
         """Not modelled."""

@@ -5,8 +5,8 @@ Packages, from the lowest layer up (each imports only those before it):
 - `runtime`: in-process state and timing; `context` and `long_poll` build on it
 - `runs`: addressing runs, workflow ids, request ids, and appending to histories
 - `limits`: queue settings, shared limits, budgets, rates reported by workers
-- `activities`: activity task reports, retries, timeouts, worker deaths
-- `matching`: polls, claims, the dispatcher, sticky tasks, query tasks
+- `activities`: activity task reports, retries, timeouts, detection of dead workers
+- `matching`: polls, claims, the dispatcher, query tasks (sticky tasks: `core.scheduling.sticky`)
 - `messaging`: signals, updates, queries, messages, streams, the outbox
 - `visibility`: reading, searching and explaining runs and queues
 - `workflows`: starts, workflow task reports, children, closing, repair, the outbox relay

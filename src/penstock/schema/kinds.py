@@ -79,9 +79,9 @@ class Whole(Kind):
     def read(self, value: object) -> int | Unlimited:
         if self.or_unlimited and value == UNLIMITED:
             return UNLIMITED
-        if type(value) is not int or not self._fits(value):
+        if not isinstance(value, int) or isinstance(value, bool) or not self._fits(value):
             raise self.refuse(value)
-        return value
+        return int(value)
 
     def parse(self, text: str) -> int:
         if not _WHOLE.fullmatch(text) or not self._fits(int(text)):

@@ -150,8 +150,6 @@ class ShapeReader:
         names: dict[object, str] = {}
         for name, held in self._members(value, path, f"an entry for each {shape.noun}").items():
             here = (*path, name)
-            if held == self.unset:
-                continue
             try:
                 key = shape.name_kind.read(name)
             except InvalidValue as error:
@@ -161,7 +159,8 @@ class ShapeReader:
                 self.refuse(here, f"is the same key as {quoted(names[key])}: keep one of them")
                 continue
             names[key] = name
-            self._put(found, key, shape.holds, held, here)
+            if held != self.unset:
+                self._put(found, key, shape.holds, held, here)
         return found
 
     def _list(self, shape: ListOf, value: object, path: KeyPath) -> tuple[Any, ...]:

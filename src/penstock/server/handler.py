@@ -102,7 +102,6 @@ class Endpoint:
         self._ignores_unknown = operation.name in CONTRACT_OPERATIONS
         compresses = self._settings.listen.compression_enabled
         self._writer = ResponseWriter(operation, self._plane, compresses=compresses)
-        self._seconds = server.metrics.request_seconds.labels(operation.name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ignored: list[UnknownField] = []
@@ -120,8 +119,9 @@ class Endpoint:
                 response = replace(response, body=_with_warnings(response.body, ignored))
             await self._writer.write(response, scope, send)
         finally:
-            self._server.metrics.requests.labels(self._operation.name, str(status)).inc()
-            self._seconds.observe(time.perf_counter() - started)
+            metrics, name = self._server.metrics, self._operation.name
+            metrics.requests.labels(name, str(status)).inc()
+            metrics.request_seconds.labels(name).observe(time.perf_counter() - started)
 
     async def _handle(self, scope: Scope, receive: Receive, ignored: list[UnknownField]) -> Response:
         headers = fold_headers(scope["headers"])

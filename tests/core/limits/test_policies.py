@@ -45,7 +45,7 @@ def test_a_line_nobody_asked_anything_of_is_fair_and_without_limits():
     assert rules(NO_POLICY) == PLAIN == Rules()
     assert PLAIN.order is DispatchOrder.FAIR
     assert not PLAIN.limits_keys
-    assert not PLAIN.counts_leases
+    assert not PLAIN.counts_leases_by_key
 
 
 def test_a_setting_that_was_unset_leaves_the_rules_as_if_it_had_never_been_set():
@@ -125,7 +125,7 @@ def test_levels_age_only_when_both_the_wait_and_the_turns_are_set(
 
 
 @pytest.mark.parametrize(
-    ("policy", "limits_keys", "counts_leases"),
+    ("policy", "limits_keys", "counts_leases_by_key"),
     [
         (a_policy({LimitSetting.KEY_RATE: 5}), True, False),
         (a_policy({LimitSetting.KEY_RATE: 0}), True, False),
@@ -140,10 +140,10 @@ def test_levels_age_only_when_both_the_wait_and_the_turns_are_set(
     ],
 )
 def test_keys_are_looked_at_and_leases_counted_only_where_something_depends_on_it(
-    policy: Policy, limits_keys: bool, counts_leases: bool
+    policy: Policy, limits_keys: bool, counts_leases_by_key: bool
 ):
     found = rules(policy)
-    assert (found.limits_keys, found.counts_leases) == (limits_keys, counts_leases)
+    assert (found.limits_keys, found.counts_leases_by_key) == (limits_keys, counts_leases_by_key)
 
 
 @given(

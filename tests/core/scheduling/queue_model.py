@@ -30,7 +30,7 @@ from penstock.core.scheduling.dispatch import (
     Hold,
     QueueSnapshot,
     Settled,
-    budget,
+    allowance,
     decide,
     settle,
 )
@@ -176,12 +176,12 @@ class QueueModel:
         """Bring what depends on the rules in line with the new ones."""
         old, new = self.queue.rules, after.rules
         self.queue = after
-        if new.counts_leases and not old.counts_leases:
+        if new.counts_leases_by_key and not old.counts_leases_by_key:
             self._count_leases()
-        if new.counts_running != old.counts_running:
+        if new.shares_by_running != old.shares_by_running:
             for lane_key, lane in self.lanes.items():
                 running = self.keys_rows[lane.key].running if lane.key in self.keys_rows else 0
-                ranked = rank(running, lane.weight_milli) if new.counts_running else 0
+                ranked = rank(running, lane.weight_milli) if new.shares_by_running else 0
                 self.lanes[lane_key] = replace(lane, rank=ranked)
         if old.limits_keys:
             self._mark(LaneState.DIRTY, lambda lane: lane.state >= LaneState.THROTTLED)
@@ -303,7 +303,7 @@ class QueueModel:
         raise AssertionError("what is put aside is not seen again, so some look is the last")
 
     def _look(self, room: int, fits: Fits, gives: Gives | None) -> tuple[tuple[LaneKey, ...], int]:
-        allowed = budget(self.queue, len(self.leases), self.now_ms)
+        allowed = allowance(self.queue, len(self.leases), self.now_ms)
         if isinstance(allowed, Hold):
             self.hold = allowed
             self._record_queue(settle(QueueSnapshot(self.queue, (), (), self.now_ms), {}))
@@ -329,9 +329,9 @@ class QueueModel:
         self.queue = replace(self.queue, paid_until_ns=settled.paid_until_ns, aging_turn=settled.aging_turn)
 
     def _record_keys(self, settled: Settled, rules: Rules) -> None:
-        for key in {*settled.paid, *(settled.spent if rules.counts_leases else ())}:
+        for key in {*settled.paid, *(settled.spent if rules.counts_leases_by_key else ())}:
             row = self.keys_rows.get(key, KeyState(key))
-            leased = settled.spent.get(key, 0) if rules.counts_leases else 0
+            leased = settled.spent.get(key, 0) if rules.counts_leases_by_key else 0
             self.keys_rows[key] = replace(
                 row,
                 paid_until_ns=settled.paid.get(key, row.paid_until_ns),
@@ -344,7 +344,7 @@ class QueueModel:
             assert lane.count == self.lanes[lane.lane_key].count - taken.get(lane.lane_key, 0)
             lane_state = LaneState.NEW if lane.effective_milli != lane.weight_milli else lane.state
             self.lanes[lane.lane_key] = replace(lane, state=lane_state, fits=1, held_at=None)
-        for level, key in taken if self.queue.rules.counts_running else ():
+        for level, key in taken if self.queue.rules.shares_by_running else ():
             self._rerank_others(level, key)
         self.clocks |= {clock.level: clock for clock in settled.clocks}
         self.bills += [(lane_key, self.lanes[lane_key].tag) for lane_key in settled.order]
@@ -359,7 +359,7 @@ class QueueModel:
     def _lease(self, lane_key: LaneKey) -> None:
         batches = self.batches[lane_key]
         head = batches[0]
-        lease = Dispatch(self.now_ms, *lane_key, head.seq, self.queue.rules.counts_leases)
+        lease = Dispatch(self.now_ms, *lane_key, head.seq, self.queue.rules.counts_leases_by_key)
         head.seq, head.count = head.seq + 1, head.count - 1
         if not head.count:
             batches.popleft()

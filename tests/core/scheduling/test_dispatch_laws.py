@@ -409,7 +409,7 @@ def test_nothing_ever_runs_beyond_a_limit_and_what_runs_is_counted_right(history
             row = queue.keys_rows.get(key, KeyState(key))
             limit = rules.lease_cap_of(row)
             assert limit is None or running[key] <= max(limit, before[key])
-            assert not rules.counts_leases or row.running == running[key]
+            assert not rules.counts_leases_by_key or row.running == running[key]
 
 
 @st.composite

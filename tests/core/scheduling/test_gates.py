@@ -23,7 +23,7 @@ from penstock.core.scheduling.dispatch import (
     PollStatus,
     QueueSnapshot,
     affordable,
-    budget,
+    allowance,
     decide,
     settle,
 )
@@ -93,7 +93,7 @@ def passing(
 
 def test_a_line_without_limits_passes_no_gate_and_may_give_any_number():
     assert passing(a_line()) == []
-    assert budget(a_line(), 10**6, NOW_MS) is None
+    assert allowance(a_line(), 10**6, NOW_MS) is None
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_limit_of_zero_closes_and_time_does_not_open_it(queue: Queue, cost: in
     (gate,) = passing(queue, cost=cost)
     assert gate.is_closed
     assert gate.opens_at_ms is None
-    assert isinstance(budget(queue, 0, NOW_MS, {}, cost), Hold)
+    assert isinstance(allowance(queue, 0, NOW_MS, {}, cost), Hold)
 
 
 # ── Which is named ──────────────────────────────────────────────────────────────────────────────────────
@@ -242,7 +242,7 @@ def closing(closed: set[int]) -> tuple[Queue, dict[str, ScopeState]]:
 def test_of_several_closed_gates_the_first_in_the_contracts_order_is_named(closed: set[int]):
     """Queue leases, namespace leases, queue dispatches, namespace dispatches, group dispatches; pauses before."""
     queue, states = closing(closed)
-    found = budget(queue, 0, NOW_MS, states)
+    found = allowance(queue, 0, NOW_MS, states)
     if not closed:
         assert found == 50
         return
@@ -262,7 +262,7 @@ def test_every_closed_gate_is_listed_though_one_is_named(closed: set[int]):
 
 def test_a_hold_says_when_time_opens_the_gate():
     rules, full = ScopeRules(GROUP, dispatches=3), ScopeState(1, GROUP, window=gave(3))
-    found = budget(a_line(rules), 0, NOW_MS, counting(full))
+    found = allowance(a_line(rules), 0, NOW_MS, counting(full))
     assert found == Hold(HoldReason.SCOPE_DISPATCHES, TURN_MS, GROUP)
 
 
@@ -290,7 +290,7 @@ def places(draw: st.DrawFn) -> tuple[Queue, int, dict[str, ScopeState]]:
 def test_a_line_may_give_what_the_narrowest_gate_leaves(place: tuple[Queue, int, dict[str, ScopeState]]):
     """A budget of cost says only whether anything may go: how many is asked task by task."""
     queue, running, states = place
-    found = budget(queue, running, NOW_MS, states)
+    found = allowance(queue, running, NOW_MS, states)
     listed = gates(queue, running, states, NOW_MS)
     closed = [gate for gate in listed if gate.is_closed]
     if closed:
@@ -431,9 +431,9 @@ def cooling_left(state: ScopeState, now_ms: int) -> int | None:
 def test_a_refusal_upstream_closes_the_group_until_the_moment_that_was_named():
     state = ScopeState(1, GROUP, cool_until_ms=UNTIL_MS)
     for now_ms in (NOW_MS, UNTIL_MS - 1):
-        found = budget(a_line(CLOSABLE), 0, now_ms, counting(state))
+        found = allowance(a_line(CLOSABLE), 0, now_ms, counting(state))
         assert found == Hold(HoldReason.COOLING, UNTIL_MS, GROUP)
-    assert budget(a_line(CLOSABLE), 0, UNTIL_MS, counting(state)) == 1
+    assert allowance(a_line(CLOSABLE), 0, UNTIL_MS, counting(state)) == 1
 
 
 @given(asks=st.lists(st.tuples(st.integers(0, 2_500), st.integers(0, 2_000)), max_size=40))
@@ -454,7 +454,7 @@ def test_a_group_opens_again_by_one_three_seven_fifteen_until_it_is_open(asks: l
 
 def test_a_group_that_gave_all_it_may_says_in_which_second_more_may_go():
     state = charged(CLOSABLE, ScopeState(1, GROUP, cool_until_ms=UNTIL_MS), 1, 0, UNTIL_MS)
-    found = budget(a_line(CLOSABLE), 0, UNTIL_MS + 999, counting(state))
+    found = allowance(a_line(CLOSABLE), 0, UNTIL_MS + 999, counting(state))
     assert found == Hold(HoldReason.COOLING, UNTIL_MS + 1_000, GROUP)
     assert cooling_left(state, UNTIL_MS + 1_000) == 2
 

@@ -122,7 +122,7 @@ def test_a_quarantine_says_how_many_died_how_the_last_did_and_what_to_do(deaths:
 
 
 @pytest.mark.parametrize(
-    ("on_lost", "leased_ms", "claimed", "fresh_ms", "first"),
+    ("on_lost", "leased_ms", "claimed", "uptime_ms", "first"),
     [
         (OnLostLease.FAIL, -60_000, 0, 2_000, True),
         (OnLostLease.FAIL, -2_000, 0, 2_000, True),
@@ -134,7 +134,7 @@ def test_a_quarantine_says_how_many_died_how_the_last_did_and_what_to_do(deaths:
     ],
 )
 def test_a_worker_is_heard_first_where_death_is_final_and_no_server_may_have_been_there(
-    on_lost: OnLostLease | None, leased_ms: int, claimed: int, fresh_ms: int | None, first: bool
+    on_lost: OnLostLease | None, leased_ms: int, claimed: int, uptime_ms: int | None, first: bool
 ) -> None:
     task = a_task(QUEUE, leased_at_ms=NOW_MS + leased_ms, claimed=claimed)
-    assert has_restart_grace(died(NO_POLICY, on_lost), task, NOW_MS, fresh_ms) is first
+    assert has_restart_grace(died(NO_POLICY, on_lost), task, NOW_MS, uptime_ms) is first

@@ -10,9 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.history.commands import StartTimer
+from penstock.core.limits.policies import LimitSetting
 from penstock.core.model import Blob, TaskPriority, TaskState
 from penstock.core.scheduling.dispatch import HoldReason, PollStatus
 from penstock.engine.context import EngineContext
+from penstock.engine.limits import policies
+from penstock.engine.limits.policies import PolicyUpdate, SettingChange
 from penstock.engine.matching import dispatcher as module
 from penstock.engine.matching.dispatcher import Dispatcher, PollAnswer
 from penstock.engine.messaging import queries
@@ -496,3 +499,23 @@ async def test_more_polls_than_one_claim_serves_are_all_served(
         await scene.start(f"order-{number}")
     answers = await asyncio.gather(*(harness.poll(wait_ms=0) for _ in range(10)))
     assert sum(len(answer.leased) for answer in answers) == 8
+
+
+async def test_the_timer_of_a_limit_is_set_again_after_the_queue_was_idle(
+    scene: Scene, harness: DispatcherHarness
+):
+    """A worker that hangs up while a rate holds its poll, and polls again, is served when the rate allows it."""
+    rate = PolicyUpdate(settings={LimitSetting.QUEUE_RATE: SettingChange(1_000_000)})
+    await policies.configure(scene.ctx, "default", "orders", ACTIVITY, rate, "ops")
+    for name in ("a", "b"):
+        await scene.start_activity(name)
+    assert (await harness.poll(0, kind=ACTIVITY)).leased
+    first = await harness.waiting(kind=ACTIVITY)
+    first.cancel()
+    await asyncio.wait([first])
+    await harness.quiet()
+    harness.dispatcher._release_idle()
+    await harness.waiting(kind=ACTIVITY)
+    [queue] = [each for each in harness.dispatcher._queues.values() if each.waiters]
+    assert queue.timer is not None
+    assert not queue.timer.cancelled()

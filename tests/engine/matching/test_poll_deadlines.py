@@ -70,11 +70,12 @@ async def polls(scene: Scene, store: FailingStore) -> AsyncIterator[Dispatcher]:
     """A dispatcher over a store whose gates a test may close, with a registered worker and queue."""
     await scene.register()
     opened = Dispatcher(replace(scene.ctx, store=store))
-    assert (await opened.poll(a_poll(ACTIVITY), 0)).status is PollStatus.EMPTY
-    assert (await opened.poll(a_poll(WORKFLOW), 0)).status is PollStatus.EMPTY
+    for kind in (ACTIVITY, WORKFLOW):
+        while (await opened.poll(a_poll(kind), 0)).status is not PollStatus.EMPTY:
+            await quiet(opened)  # without grace, a slow machine ends a poll before its claim
     yield opened
-    for line in TransactionClass:
-        store.open(line)
+    for each in TransactionClass:
+        store.open(each)
     await opened.close()
 
 
@@ -107,7 +108,8 @@ async def test_a_poll_whose_look_did_not_come_back_returns_unavailable_and_its_p
     for _ in range(4):
         store.shut(TransactionClass.CLAIM)
         assert await polls.poll(a_poll(ACTIVITY), wait_ms) == UNAVAILABLE
-        assert await dispatched(scene) == 1
+        while await dispatched(scene) != 1:  # the claim goes on, and counts what it grants
+            await asyncio.sleep(0)
         store.open(TransactionClass.CLAIM)
         await quiet(polls)
         assert await dispatched(scene) == 0

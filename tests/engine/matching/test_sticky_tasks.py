@@ -13,7 +13,7 @@ from penstock.core.model import Run, Task, TaskPriority
 from penstock.core.scheduling.dispatch import PollStatus
 from penstock.core.scheduling.polls import Held, Retry, RetryReason
 from penstock.core.why.values import ConstraintKind, RemedyKind
-from penstock.engine.activities import worker_deaths
+from penstock.engine.activities import death_detection
 from penstock.engine.limits import policies
 from penstock.engine.limits.policies import PolicyUpdate, SettingChange
 from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
@@ -203,8 +203,10 @@ async def test_a_run_does_not_wait_for_a_worker_that_missed_its_heartbeats(scene
 async def test_a_worker_that_was_marked_dead_and_polls_again_is_waited_for(scene: Scene):
     run = await waiting(scene)
     scene.clock.advance(2_000)
-    assert await worker_deaths.record_disconnect(scene.ctx, "default", "w1", 1_000)
-    assert not await worker_deaths.record_disconnect(scene.ctx, "default", "w1", 1_000), "it is known already"
+    assert await death_detection.record_disconnect(scene.ctx, "default", "w1", 1_000)
+    assert not await death_detection.record_disconnect(scene.ctx, "default", "w1", 1_000), (
+        "it is known already"
+    )
     scene.clock.advance(1)
     [verdict] = await scene.ask(a_poll(ACTIVITY, "w1"))
     assert leased_of(verdict) == ()
@@ -216,8 +218,8 @@ async def test_a_worker_that_was_marked_dead_and_polls_again_is_waited_for(scene
 async def test_a_worker_with_a_later_heartbeat_is_not_marked_dead(scene: Scene):
     await scene.register("w1")
     scene.clock.advance(500)
-    assert not await worker_deaths.record_disconnect(scene.ctx, "default", "w1", 1_000)
-    assert not await worker_deaths.record_disconnect(scene.ctx, "default", "nobody", 1_000)
+    assert not await death_detection.record_disconnect(scene.ctx, "default", "w1", 1_000)
+    assert not await death_detection.record_disconnect(scene.ctx, "default", "nobody", 1_000)
 
 
 async def test_another_worker_that_takes_a_run_keeps_it_from_then_on(scene: Scene):

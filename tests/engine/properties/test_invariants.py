@@ -39,6 +39,7 @@ from penstock.errors import PenstockError
 from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, DONE, WORKFLOW, Scene, a_scene, charge, of, tries
 from tests.support.effort import times
+from tests.support.ephemeral import RecycledStore
 
 SCHEDULED = {"ActivityScheduled", "TimerScheduled"}
 STEP_ENDS = {
@@ -88,7 +89,7 @@ class Laws(RuleBasedStateMachine):
         return a_scene(worker_stale_after_seconds="3600")
 
     def teardown(self) -> None:
-        self._loop.run_until_complete(self.scene.ctx.store.close())
+        RecycledStore.recycle()
         self._loop.close()
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:

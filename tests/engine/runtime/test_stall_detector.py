@@ -50,9 +50,9 @@ def test_a_stall_is_granted_grace_in_full_before_and_after_it_was_noticed_until_
 def test_a_server_is_fresh_for_a_while_after_its_first_read_and_never_again() -> None:
     clock = ManualClock()
     stall_detector = StallDetector(clock)
-    fresh = [stall_detector.fresh_ms]
+    fresh = [stall_detector.uptime_ms]
     for seconds in (0, 2, GRACE_S, 60):
         clock.now += seconds
         stall_detector.record_read()
-        fresh.append(stall_detector.fresh_ms)
+        fresh.append(stall_detector.uptime_ms)
     assert fresh == [None, 0, 2_000, None, None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 from penstock.core.history.commands import Command, CompleteWorkflow, ScheduleActivity
@@ -76,7 +77,7 @@ class Scene:
     clock: ManualClock
     wakeups: LocalWakeups
 
-    @property
+    @cached_property
     def tables(self) -> Tables:
         """Direct access to the rows, for what no operation returns."""
         store = self.ctx.store

@@ -37,6 +37,9 @@ class Tables:
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
+        self._version = 0
+        self._known: dict[str, dict[Any, Any]] = {}
+        """The tables that were read since the last commit."""
 
     # reading
 
@@ -54,12 +57,18 @@ class Tables:
 
     def _by_key(self, keys: str, table: str, get: Callable[..., Awaitable[Any]]) -> dict[Any, Any]:
         """The values of a table, by one or several columns."""
+        [(version,)] = self.rows("PRAGMA data_version")
+        if version != self._version:
+            self._version, self._known = version, {}
+        if table in self._known:
+            return self._known[table]
         found = self.rows(f"SELECT {keys} FROM {table}")
 
         async def question(tx: Tx) -> dict[Any, Any]:
             return {row if len(row) > 1 else row[0]: await get(tx, *row) for row in found}
 
-        return self.read(question)
+        self._known[table] = self.read(question)
+        return self._known[table]
 
     @property
     def runs(self) -> dict[RunId, Run]:

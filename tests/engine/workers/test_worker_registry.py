@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.model import ActivityStatus, TaskState, WorkerStatus
-from penstock.engine.activities import worker_deaths
+from penstock.engine.activities import death_detection
 from penstock.engine.workers import cohorts, worker_registry
 from penstock.errors import Conflict, NotFound, PenstockError, Reason
 from tests.engine.support.scene import ACTIVITY, DONE, WORKFLOW, Scene, charge, tries
@@ -55,7 +55,7 @@ async def test_a_worker_that_crashed_comes_back_with_new_code_under_its_id(scene
 async def test_a_worker_that_is_known_to_be_dead_comes_back_with_new_code_at_once(scene: Scene):
     await scene.register(fingerprints={"Order": "one"})
     scene.clock.advance(2_000)
-    await worker_deaths.record_disconnect(scene.ctx, "default", "w1", 1_000)
+    await death_detection.record_disconnect(scene.ctx, "default", "w1", 1_000)
     worker = await scene.register(fingerprints={"Order": "two"})
     assert (worker.fingerprints, worker.status) == ({"Order": "two"}, WorkerStatus.ACTIVE)
 
@@ -64,7 +64,7 @@ async def test_a_draining_worker_that_disconnects_stays_draining(scene: Scene):
     await scene.register(build_id="old")
     await cohorts.drain(scene.ctx, "default", "orders", "old")
     scene.clock.advance(2_000)
-    assert not await worker_deaths.record_disconnect(scene.ctx, "default", "w1", 1_000)
+    assert not await death_detection.record_disconnect(scene.ctx, "default", "w1", 1_000)
     assert (await worker_registry.describe(scene.ctx, "default", "w1")).status is WorkerStatus.DRAINING
 
 

@@ -150,7 +150,8 @@ async def test_what_a_process_forked_dies_with_it_and_what_its_siblings_forked_d
         await pipes.closed_by_all("a")
         assert not any(is_gone(pid) for pid in pids["b"])
         await runner.close()  # it ignores the request to stop and is killed
-        assert failure(await tasks[1])["type"] == "WORKER_CRASHED"
+        outcome = await tasks[1]  # on a slow machine it is dropped with the worker before the kill
+        assert outcome.get("reason") == "worker_shutdown" or failure(outcome)["type"] == "WORKER_CRASHED"
         await pipes.closed_by_all("b")
 
 

@@ -235,10 +235,10 @@ class RuledPlayer(Player):
         after = replace(before, policy=policy, limits=limits)
         await adopt(tx, {each.name: [after] for each in limits.scopes})
         old, new = before.rules, after.rules
-        if new.counts_leases and not old.counts_leases:
+        if new.counts_leases_by_key and not old.counts_leases_by_key:
             await tx.policies.count_leases(queue_id)
-        if new.counts_running != old.counts_running:
-            await tx.policies.rank_lanes(queue_id, by_running=new.counts_running)
+        if new.shares_by_running != old.shares_by_running:
+            await tx.policies.rank_lanes(queue_id, by_running=new.shares_by_running)
         looked_at = LaneState.DIRTY if new.needs_keys else LaneState.READY
         tx.policies.reset_lanes(queue_id, looked_at)
         tx.policies.save(queue_id, policy)

@@ -96,3 +96,29 @@ def test_a_store_of_a_killed_process_is_removed_and_one_in_use_is_not(tmp_path: 
 def test_a_small_shared_memory_is_not_used(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ephemeral, "ROOM_MIN", 1 << 62)
     assert ephemeral._parent.__wrapped__() != ephemeral.SHARED_MEMORY
+
+
+def test_a_directory_that_another_user_planted_is_left_alone(tmp_path: Path):
+    """`/dev/shm` is writable by everybody: a link there must not lead us to write elsewhere."""
+    victim, planted = tmp_path / "victim", tmp_path / f"{ephemeral.PREFIX}planted"
+    victim.mkdir()
+    planted.mkdir(mode=0o755)
+    planted.chmod(0o755)
+    (planted / ephemeral.DATABASE).symlink_to(victim / "data")
+    (tmp_path / f"{ephemeral.PREFIX}link").symlink_to(victim)
+    os.utime(planted, (0, 0))
+    ephemeral._remove_abandoned(tmp_path)
+    assert list(victim.iterdir()) == []
+    assert planted.exists()
+
+
+async def test_a_forked_child_that_exits_leaves_the_database_of_its_parent(
+    parent: Path, clock: ManualClock, wakeups: LocalWakeups
+):
+    store = EphemeralStore.create(clock, wakeups)
+    await record(store, lambda tx: tx.runs.insert(a_run()))
+    [directory] = parent.iterdir()
+    ephemeral._remove_own(directory, os.getpid() + 1)
+    assert await look(store, lambda tx: tx.runs.get(RunId("r1"))) == a_run()
+    await store.close()
+    assert not directory.exists()

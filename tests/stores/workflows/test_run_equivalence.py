@@ -1,4 +1,4 @@
-"""All stores keep the same messages, signals and updates of runs as SQLite without cache, buffer and groups."""
+"""All stores keep the same messages, signals and updates of runs as a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from penstock.core.model import (
 )
 from penstock.core.waits import NEW_RUN, NO_WAITS, Waits
 from penstock.ports.store import Store, Tx
-from penstock.wakeups.local import LocalWakeups
 from tests.stores.store_operations import look
 from tests.support.builders import (
     NOW_MS,
@@ -37,8 +36,7 @@ from tests.support.builders import (
     an_event_in_waiting,
     an_update,
 )
-from tests.support.clock import ManualClock
-from tests.support.plain_store import PlainStore
+from tests.support.run_model import RunModel
 
 WORKFLOWS = ("a", "B", "ä", "order-1", "order-10")
 QUEUES = ("orders", "refunds")
@@ -300,16 +298,12 @@ async def _view_of(tx: Tx, run: Run) -> View:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_the_same_moves_leave_the_same_runs_as_in_the_model_after_every_step(
-    store: Store, clock: ManualClock, seed: int
-):
-    plain = PlainStore.create(clock, LocalWakeups())
-    model, candidate = Correspondence(plain, seed), Correspondence(store, seed)
+async def test_the_same_moves_leave_the_same_runs_as_in_the_model_after_every_step(store: Store, seed: int):
+    model, candidate = Correspondence(RunModel.store(), seed), Correspondence(store, seed)
     for number in range(STEPS):
         expected, seen = await model.step(), await candidate.step()
         for what, value in expected.items():
             assert seen[what] == value, f"{what} after step {number}"
         assert seen.keys() == expected.keys()
-    await plain.close()
     assert candidate.played == model.played
     assert len(model.played) == 10, "every kind of move was made"

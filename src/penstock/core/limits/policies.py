@@ -202,14 +202,14 @@ class Rules(Struct, frozen=True, dict=True):
     queue_rate_source: RateSource = RateSource.NONE
     key_rate: Rate | None = None
     key_burst_ms: int = BURST_DEFAULT_MS
-    counts_running: bool = False
+    shares_by_running: bool = False
     """Whether a key's share is measured in running tasks instead of dispatches."""
     lease_cap: int | None = None
     key_lease_cap: int | None = None
     aging: Aging | None = None
     limits_keys: bool = False
     """Whether a key can be blocked: then every claim reads the rows of its keys."""
-    counts_leases: bool = False
+    counts_leases_by_key: bool = False
     """Whether running tasks are counted by key, so that the end of a lease may unblock others."""
     paused: bool = False
     retry_rate: Rate | None = None
@@ -218,12 +218,12 @@ class Rules(Struct, frozen=True, dict=True):
     @cached_property
     def needs_keys(self) -> bool:
         """Whether claims need the rows of keys besides their lanes; lanes can then be throttled or blocked."""
-        return self.limits_keys or self.counts_running
+        return self.limits_keys or self.shares_by_running
 
     @cached_property
     def announced(self) -> int:
         """Whom the end of a lease is announced to: 1 its key and the queue, 2 the queue alone, 0 neither."""
-        if self.counts_leases:
+        if self.counts_leases_by_key:
             return 1
         return 0 if self.lease_cap is None else 2
 
@@ -235,7 +235,7 @@ class Rules(Struct, frozen=True, dict=True):
             self.key_burst_ms,
             self.key_lease_cap,
             self.limits_keys,
-            self.counts_running,
+            self.shares_by_running,
         )
 
     def rate_of(self, state: KeyState, weight_milli: int) -> Rate | None:
@@ -270,7 +270,7 @@ def rules(
     key_rate_micro = policy.number(LimitSetting.KEY_RATE)
     key_rate = None if key_rate_micro is None else Rate(key_rate_micro, key_burst_ms)
     key_cap, own_cap = policy.number(LimitSetting.KEY_LEASE_CAP), policy.number(LimitSetting.LEASE_CAP)
-    counts_running = policy.word(LimitSetting.COUNTS) == "running"
+    shares_by_running = policy.word(LimitSetting.COUNTS) == "running"
     queue_rate, source = _queue_rate(policy, worker_rate, rate_max_micro)
     return Rules(
         order=DispatchOrder.FAIR if fair else DispatchOrder.ARRIVAL,
@@ -278,12 +278,14 @@ def rules(
         queue_rate_source=source,
         key_rate=key_rate,
         key_burst_ms=key_burst_ms,
-        counts_running=counts_running,
+        shares_by_running=shares_by_running,
         lease_cap=lease_cap if own_cap is None else own_cap,
         key_lease_cap=key_cap,
         aging=_aging(policy),
         limits_keys=policy.limited_keys > 0 or (key_rate, key_cap) != (None, None),
-        counts_leases=counts_running or policy.capped_keys > 0 or (key_cap, own_cap) != (None, None),
+        counts_leases_by_key=shares_by_running
+        or policy.capped_keys > 0
+        or (key_cap, own_cap) != (None, None),
         paused=policy.word(LimitSetting.PAUSED) == PAUSED,
         retry_rate=_retry_rate(policy),
     )

@@ -91,10 +91,10 @@ def ledger_of(
     return Ledger(
         queue=None if account == before else account,
         scopes=settled.scopes if settled.order else uncharged(queue, scopes, now_ms),
-        keys=_keys(queue, settled) if settled.paid or queue.rules.counts_leases else {},
+        keys=_keys(queue, settled) if settled.paid or queue.rules.counts_leases_by_key else {},
         lanes=[(lane, taken.get((lane.level, lane.key), 0)) for lane in settled.lanes],
         clocks=settled.clocks,
-        reranks=queue.rules.counts_running,
+        reranks=queue.rules.shares_by_running,
         dispatched=len(settled.order),
     )
 
@@ -127,10 +127,10 @@ def _keys(queue: Queue, settled: Settled) -> Mapping[str, tuple[int | None, int]
     row, so it waits for this claim and then finds the lane where the claim left it.
     """
     rules = queue.rules
-    if not rules.counts_leases:
+    if not rules.counts_leases_by_key:
         return {key: (paid, 0) for key, paid in settled.paid.items()}
     keys = [*settled.paid, *settled.spent]
-    keys += [lane.key for lane in settled.lanes if lane.held_at is not None or rules.counts_running]
+    keys += [lane.key for lane in settled.lanes if lane.held_at is not None or rules.shares_by_running]
     return {key: (settled.paid.get(key), settled.spent.get(key, 0)) for key in keys}
 
 

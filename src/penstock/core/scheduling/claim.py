@@ -7,10 +7,10 @@ leases and counters before it commits. This module is the decision, and nothing 
 as h11 is for HTTP: `plan_claim` is a generator that yields what it has to read (a `Need`), is sent the rows, and
 returns a `ClaimPlan`. `engine.matching.claim` drives it against a store in ten lines; tests drive it against dicts.
 
-    polls ─▶ admit ─▶ gather ─▶ redeliver ─▶ slots ─▶ gates ─▶ fairness ─▶ cost ─▶ plan
+    polls ─▶ check ─▶ gather ─▶ redeliver ─▶ slots ─▶ gates ─▶ fairness ─▶ cost ─▶ plan
              Refused  Retry     Granted      Held     Held     Held        Held
 
-1. *admit*: a poll of a worker that is unknown, registered elsewhere or drained is `Refused`.
+1. *check*: a poll of a worker that is unknown, registered elsewhere or drained is `Refused`.
 2. *gather*: polls of one claim are interchangeable. Workers that take other types or another build, or other sticky
    tasks (`sticky.py`), than the first get `Retry`, and the dispatcher claims for them next.
 3. *redeliver*: a poll that repeats its `poll_request_id` gets the live leases of the first one, and nothing new.
@@ -208,14 +208,14 @@ class ClaimPlan(Struct, frozen=True):
 
 def plan_claim(snapshot: ClaimSnapshot) -> Planning[ClaimPlan]:
     """Decide which polls get which tasks, and why the others get none."""
-    admitted = _admit(snapshot)
-    group = _gather(snapshot, admitted)
+    checked = _check_workers(snapshot)
+    group = _gather(snapshot, checked)
     served = (yield from _serve(snapshot, group)) if group.indices else _Served()
     return ClaimPlan(
         snapshot.polls,
-        admitted.filters,
-        {**admitted.refusals, **group.skipped, **served.answers},
-        admitted.alive,
+        checked.filters,
+        {**checked.refusals, **group.skipped, **served.answers},
+        checked.alive,
         served.redelivered,
         served.dispatched.grants,
         served.dispatched.queue,
@@ -224,7 +224,7 @@ def plan_claim(snapshot: ClaimSnapshot) -> Planning[ClaimPlan]:
     )
 
 
-class _Admitted(Struct, frozen=True):
+class _CheckedPolls(Struct, frozen=True):
     """The polls that may be served, by index."""
 
     workers: Mapping[int, WorkerRecord]
@@ -233,7 +233,7 @@ class _Admitted(Struct, frozen=True):
     alive: Sequence[str]
 
 
-def _admit(snapshot: ClaimSnapshot) -> _Admitted:
+def _check_workers(snapshot: ClaimSnapshot) -> _CheckedPolls:
     """Check the worker of each poll, and note whose heartbeat is due: a poll is a sign of life."""
     workers: dict[int, WorkerRecord] = {}
     filters: dict[int, WorkerFilter] = {}
@@ -251,7 +251,7 @@ def _admit(snapshot: ClaimSnapshot) -> _Admitted:
         filters[index] = dispatch.filter_for(worker, poll.kind)
         if snapshot.now_ms - worker.heartbeat_at_ms > late_ms or is_known_dead(worker):
             alive[name] = None
-    return _Admitted(workers, filters, refusals, list(alive))
+    return _CheckedPolls(workers, filters, refusals, list(alive))
 
 
 class _Group(Struct, frozen=True):
@@ -290,13 +290,13 @@ class _Group(Struct, frozen=True):
 _NO_FILTER = WorkerFilter((), None)
 
 
-def _gather(snapshot: ClaimSnapshot, admitted: _Admitted) -> _Group:
+def _gather(snapshot: ClaimSnapshot, checked: _CheckedPolls) -> _Group:
     """Choose the polls that are served together: those that may take the same tasks as the first."""
-    filters, skipped = admitted.filters, dict[int, Retry]()
+    filters, skipped = checked.filters, dict[int, Retry]()
     if not filters:
         return _Group((), (), (), _NO_FILTER, _NO_FILTER, sticky.NONE, skipped)
     wanted = snapshot.worker_filter or next(iter(filters.values()))
-    tasks = _sticky_tasks(snapshot, admitted) if snapshot.sticky_until else sticky.NONE
+    tasks = _sticky_tasks(snapshot, checked) if snapshot.sticky_until else sticky.NONE
     indices: list[int] = []
     polls: list[Poll] = []
     workers: list[WorkerRecord] = []
@@ -311,14 +311,14 @@ def _gather(snapshot: ClaimSnapshot, admitted: _Admitted) -> _Group:
         else:
             indices.append(index)
             polls.append(poll)
-            workers.append(admitted.workers[index])
+            workers.append(checked.workers[index])
             open_to = mine
     takes = replace(wanted, sticky_workers=open_to) if open_to else wanted
     return _Group(indices, polls, workers, wanted, takes, tasks, skipped)
 
 
-def _sticky_tasks(snapshot: ClaimSnapshot, admitted: _Admitted) -> StickyTasks:
-    polling = {worker.worker_id for worker in admitted.workers.values()}
+def _sticky_tasks(snapshot: ClaimSnapshot, checked: _CheckedPolls) -> StickyTasks:
+    polling = {worker.worker_id for worker in checked.workers.values()}
     queue, cohorts = snapshot.polls[0].task_queue, snapshot.cohorts
     now_ms, stale_ms = snapshot.now_ms, snapshot.stale_after_ms
     lost = sticky.lost(snapshot.sticky_until, polling, snapshot.workers, queue, cohorts, now_ms, stale_ms)
@@ -396,7 +396,7 @@ def _dispatch(
         return _Dispatched(hold=Hold(HoldReason.UNAVAILABLE))
     if not is_prefetch and queue.rules.lease_cap is not None:
         leases = yield NeedLeaseCount(queue)
-    allowed = dispatch.budget(queue, leases, snapshot.now_ms)
+    allowed = dispatch.allowance(queue, leases, snapshot.now_ms)
     if isinstance(allowed, Hold):
         return (yield from _closed(queue, allowed, snapshot.now_ms))
     most = room if allowed is None else min(room, allowed)

@@ -2,7 +2,7 @@
 
 A claim asks three questions of this module, in this order:
 
-1. `budget`: how many tasks do the gates allow (`gates.py`)? A closed gate is a `Hold` with a reason.
+1. `allowance`: how many tasks do the gates allow (`gates.py`)? A closed gate is a `Hold` with a reason.
 2. `decide`: which lanes give them? The snapshot's *lineup* is its lanes with new ones tagged, and what each key may
    still be given; `fairness.plan` picks from it in stride order. Where a queue has no fairness, tasks go in order of
    arrival, within the same bounds.
@@ -161,7 +161,7 @@ class QueueSnapshot(Struct, frozen=True, dict=True):
         bounds = PlanBounds(
             left=_left(rules, weights, self.keys, self.now_ms) if weights else {},
             running={key: state.running for key, state in self.keys.items()}
-            if rules.counts_running and fair
+            if rules.shares_by_running and fair
             else None,
             starving=self.starving if aging else (),
             aging_every=aging.every if aging else 0,
@@ -186,7 +186,7 @@ class Grants(Struct, frozen=True):
         return Counter(self.plan.order)
 
 
-def budget(
+def allowance(
     queue: Queue, running: int, now_ms: int, scopes: Mapping[str, ScopeState] | None = None, cost: int = 0
 ) -> int | Hold | None:
     """How many the queue may give now as far as its gates go; None: any number. A closed one holds it.
@@ -321,7 +321,7 @@ def decide(snapshot: QueueSnapshot, room: int, asked: int | None = None) -> Gran
     If as many as `asked` are granted, no poll waits and no hold is computed. Lanes that turn out to be blocked are
     parked by `settle`, so that the next claim reads further.
     """
-    allowed = budget(snapshot.queue, snapshot.running, snapshot.now_ms, snapshot.scopes)
+    allowed = allowance(snapshot.queue, snapshot.running, snapshot.now_ms, snapshot.scopes)
     if isinstance(allowed, Hold):
         return allowed
     room = room if allowed is None else min(room, allowed)
@@ -339,7 +339,7 @@ def _closed_gate(snapshot: QueueSnapshot, given: int) -> Hold | None:
     if (paid_until_ns, window) != (queue.paid_until_ns, queue.window):
         queue = replace(queue, paid_until_ns=paid_until_ns, window=window)
     scopes = _charged_scopes(queue, snapshot.scopes, given, 0, now_ms)
-    allowed = budget(queue, snapshot.running + given, now_ms, scopes)
+    allowed = allowance(queue, snapshot.running + given, now_ms, scopes)
     return allowed if isinstance(allowed, Hold) else None
 
 
@@ -468,7 +468,7 @@ class _Lineup(Struct, frozen=True):
             return lane
         state = self.snapshot.keys.get(lane.key) or KeyState(lane.key)
         given = spent.get(lane.key, 0)
-        ranked = fairness.rank(state.running + given, lane.weight_milli) if rules.counts_running else 0
+        ranked = fairness.rank(state.running + given, lane.weight_milli) if rules.shares_by_running else 0
         lane = replace(lane, rank=ranked)
         if not rules.limits_keys:
             return lane

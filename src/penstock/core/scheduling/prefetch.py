@@ -1,8 +1,8 @@
-"""Prefetch: tasks handed out before their worker has a free slot, on short leases that no limit counts.
+"""Prefetch: tasks handed out before their worker has a free slot, on short leases that caps and rates do not count.
 
 A worker that prefetches (`claim_lease_ms` on its polls) hides the round trip between two tasks. Limits are about what
 runs, so a prefetched task is charged when it starts: its worker takes a permit then, by the same gates and under the
-same locks as a grant (`engine.permits`). Until then only these hold it:
+same locks as a grant (`engine.matching.permits`). Until then only these hold it:
 
 * pauses, of the queue and of its scopes, because an operator who pauses expects that nothing moves;
 * the limits of fairness keys, which bound what is handed out;

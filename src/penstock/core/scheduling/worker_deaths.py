@@ -73,17 +73,17 @@ def after_lost_lease(
     return after_failure(activity, (WORKER_CRASHED,), False, now_ms)
 
 
-def missed_heartbeat(task: Task, now_ms: int, fresh_ms: int | None) -> bool:
+def missed_heartbeat(task: Task, now_ms: int, uptime_ms: int | None) -> bool:
     """Whether the servers may have missed heartbeats of the worker: then the lost lease is not counted as a death.
 
-    `fresh_ms` is when a recently started server came up; None: no recent start.
+    `uptime_ms` is when a recently started server came up; None: no recent start.
     """
-    return fresh_ms is not None and (task.leased_at_ms or 0) <= now_ms - fresh_ms
+    return uptime_ms is not None and (task.leased_at_ms or 0) <= now_ms - uptime_ms
 
 
-def has_restart_grace(activity: Activity, task: Task, now_ms: int, fresh_ms: int | None) -> bool:
+def has_restart_grace(activity: Activity, task: Task, now_ms: int, uptime_ms: int | None) -> bool:
     """Whether a worker may still report after its lease expired: heartbeats were missed, and a death is final."""
-    if task.claimed or not missed_heartbeat(task, now_ms, fresh_ms):
+    if task.claimed or not missed_heartbeat(task, now_ms, uptime_ms):
         return False
     return on_lost_lease(activity) is OnLostLease.FAIL
 

@@ -92,7 +92,7 @@ from penstock.core.scheduling.worker_deaths import (
 )
 from penstock.core.timestamps import iso, iso_or_none
 from penstock.engine.activities import retry_budget
-from penstock.engine.activities.worker_deaths import record_death
+from penstock.engine.activities.death_detection import record_death
 from penstock.engine.context import EngineContext
 from penstock.engine.limits import budgets
 from penstock.engine.runs.fire_closed import report_closed
@@ -396,7 +396,7 @@ async def reclaim(ctx: EngineContext, task_id: TaskId, *, expired_only: bool = T
             return False
         activity = await tx.activities.get(task.activity_id)
         assert activity is not None
-        if expired_only and has_restart_grace(activity, task, tx.now_ms, ctx.stall_detector.fresh_ms):
+        if expired_only and has_restart_grace(activity, task, tx.now_ms, ctx.stall_detector.uptime_ms):
             return False
         if expired_only:
             await record_death(tx, task.namespace, task.lease_owner, task.lease_expires_at_ms)
@@ -547,8 +547,8 @@ def _is_attempt(task: Task, report: Report) -> bool:
 
 def _now_minus_grace_ms(ctx: EngineContext, tx: Tx, task: Task, activity: Activity) -> int:
     """The time against which a lease is checked: `now` minus the grace for a stall or restart of this server."""
-    fresh_ms = ctx.stall_detector.fresh_ms
-    if fresh_ms is not None and has_restart_grace(activity, task, tx.now_ms, fresh_ms):
+    uptime_ms = ctx.stall_detector.uptime_ms
+    if uptime_ms is not None and has_restart_grace(activity, task, tx.now_ms, uptime_ms):
         return task.leased_at_ms or 0
     return tx.now_ms - ctx.stall_detector.lease_grace_ms
 
@@ -692,7 +692,7 @@ def _exact_backoff(verdict: RetryAt) -> dict[str, int]:
 
 async def _expire_lease(ctx: EngineContext, tx: Tx, held: HeldTask, message: str) -> None:
     """Decide what follows the expired lease of a started attempt: redelivery, a retry, failure or quarantine."""
-    missed = missed_heartbeat(held.task, tx.now_ms, ctx.stall_detector.fresh_ms)
+    missed = missed_heartbeat(held.task, tx.now_ms, ctx.stall_detector.uptime_ms)
     most = 0 if missed else ctx.settings.leases.quarantine_after
     verdict = after_lost_lease(held.activity, tx.now_ms, most)
     fails = on_lost_lease(held.activity) is OnLostLease.FAIL

@@ -260,10 +260,10 @@ class _Change:
     async def _take_effect(self, after: Queue) -> None:
         """Adjust the state derived from the rules that change."""
         queue_id, old, new = self._queue.queue_id, self._queue.rules, after.rules
-        if new.counts_leases and not old.counts_leases:
+        if new.counts_leases_by_key and not old.counts_leases_by_key:
             await self._tx.policies.count_leases(queue_id)
-        if new.counts_running != old.counts_running:
-            await self._tx.policies.rank_lanes(queue_id, by_running=new.counts_running)
+        if new.shares_by_running != old.shares_by_running:
+            await self._tx.policies.rank_lanes(queue_id, by_running=new.shares_by_running)
         if new.retry_rate != old.retry_rate:
             await self._tx.retry_budgets.change(queue_id, new.retry_rate)
             self._tx.wake(DUE_TOPIC)

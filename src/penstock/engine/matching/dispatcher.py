@@ -79,7 +79,7 @@ from penstock.core.scheduling.polls import (
     Retry,
     RetryReason,
 )
-from penstock.engine.activities.worker_deaths import record_disconnect
+from penstock.engine.activities.death_detection import record_disconnect
 from penstock.engine.context import EngineContext
 from penstock.engine.limits.rate_reports import report_rate
 from penstock.engine.matching import query_tasks, update_validation
@@ -549,6 +549,7 @@ class Dispatcher:
             self._subscribe_scopes(polls, ())
             if polls.timer is not None:
                 polls.timer.cancel()
+                polls.timer = None
             if len(self._queues) > REMEMBERED_MAX:
                 del self._queues[name]
 

@@ -83,7 +83,7 @@ def _hold(
     if queue.is_limited and not ctx.coordination.is_supported:
         return Hold(HoldReason.UNAVAILABLE)
     paid = replace(queue, paid_until_ns=0)  # the claim paid for the queue's rate already
-    allowed = dispatch.budget(paid, running, now_ms, states, task.cost)
+    allowed = dispatch.allowance(paid, running, now_ms, states, task.cost)
     return allowed if isinstance(allowed, Hold) else None
 
 

@@ -193,31 +193,31 @@ async def _clocks(tx: Tx, queue_id: QueueId) -> Sequence[VirtualClock]:
 async def _by_fairness(
     tx: Tx, need: NeedLanes, starving: Sequence[Starving], most: int
 ) -> tuple[Sequence[Lane], bool]:
-    """The lanes to be placed, and the least of those that have their place.
+    """The lanes that need a tag, and those with the least tags.
 
-    When there are more to be placed than one claim places, levels below them wait: a lane that was not read may go
-    before those. Then no more is granted than was placed, and another claim follows.
+    When there are more to be tagged than one claim tags, levels below them wait: a lane that was not read may go before
+    those. Then no more is granted than was tagged, and another claim follows.
     """
     queue_id, rules, worker_filter = need.queue.queue_id, need.queue.rules, need.worker_filter
-    fresh, least = await gather(
+    new, least = await gather(
         tx.queues.lanes_to_tag(queue_id, worker_filter, LaneState.NEW),
         tx.queues.lanes(queue_id, worker_filter, most),
     )
     due = await _due(tx, queue_id, worker_filter) if rules.limits_keys else ()
-    stale = await tx.queues.lanes_to_tag(queue_id, worker_filter, LaneState.DIRTY) if rules.needs_keys else ()
-    full = [lanes[-1].level for lanes in (fresh, stale) if len(lanes) >= TAGGED_AT_ONCE_MAX]
+    dirty = await tx.queues.lanes_to_tag(queue_id, worker_filter, LaneState.DIRTY) if rules.needs_keys else ()
+    full = [lanes[-1].level for lanes in (new, dirty) if len(lanes) >= TAGGED_AT_ONCE_MAX]
     deepest = min(full, default=ALL_LEVELS[1])
     ready = [*least]
     for each in starving:
         ready += await tx.queues.lanes(queue_id, worker_filter, most, (each.level, each.level))
-    seen = {(lane.level, lane.key): lane for lane in (*fresh, *stale, *due, *ready)}
+    seen = {(lane.level, lane.key): lane for lane in (*new, *dirty, *due, *ready)}
     return [lane for lane in seen.values() if lane.level <= deepest], bool(full)
 
 
 async def _due(tx: Tx, queue_id: QueueId, worker_filter: WorkerFilter) -> Sequence[Lane]:
-    """The lanes whose tokens have come; where there are more than one claim places, all are made stale instead.
+    """The lanes whose rate allows a dispatch again; if there are more than one claim tags, all become dirty instead.
 
-    Stale lanes come by level, so that no level goes before one that was not read.
+    Dirty lanes are read by level, so that no level goes before one that was not read.
     """
     due = await tx.queues.lanes_due(queue_id, worker_filter, tx.now_ms)
     if len(due) < TAGGED_AT_ONCE_MAX:

@@ -19,7 +19,7 @@ from penstock.core.scheduling.polls import Leased
 from penstock.core.scheduling.retries import waiting_deadline_at_ms
 from penstock.core.timestamps import MINUTE_MS
 from penstock.engine.context import EngineContext
-from penstock.engine.runs.history_writer import back_off, requeue
+from penstock.engine.runs.history_writer import requeue, requeue_workflow_task
 from penstock.ports.store import TransactionClass, Tx
 
 HAND_BACK_AGAIN_S = (0.1, 0.2, 0.5, 1.0)
@@ -74,7 +74,7 @@ async def hand_back(ctx: EngineContext, leased: Leased) -> None:
         if task.activity_id is not None:
             await _hand_back_activity(tx, task, task.activity_id)
             return
-        rested = await back_off(tx, run, _undelivered(task, tx.now_ms))
+        rested = await requeue_workflow_task(tx, run, _undelivered(task, tx.now_ms))
         if rested != run:
             tx.runs.save(rested)
 

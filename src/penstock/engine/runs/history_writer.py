@@ -196,7 +196,7 @@ async def _enqueue_before_update(tx: Tx, run: Run, live: Task) -> Run:
     return await enqueue_workflow_task(tx, replace(run, owed=0))
 
 
-async def back_off(tx: Tx, run: Run, task: Task) -> Run:
+async def requeue_workflow_task(tx: Tx, run: Run, task: Task) -> Run:
     """Requeue a workflow task whose lease ended without a decision, and flush the buffered events.
 
     While signals are deferred the buffer is kept: the code has not processed the timeout yet.

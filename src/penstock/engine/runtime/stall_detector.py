@@ -48,7 +48,7 @@ class StallDetector:
         return round(self._stalled_s * 1000) if now < self._grace_ends_at else 0
 
     @property
-    def fresh_ms(self) -> int | None:
+    def uptime_ms(self) -> int | None:
         """Uptime while the process is so new that workers may not have reconnected yet; then None."""
         if self._started_at is None:
             return None

@@ -300,7 +300,7 @@ class _ExplanationReader:
             unread = counted - LANES_READ
         requeued = await self._requeued_lanes(queue, own.level)
         others = [lane for lane in (*ready, *new_lanes, *requeued) if lane.lane_key != own.lane_key]
-        exact = not queue.rules.counts_running
+        exact = not queue.rules.shares_by_running
         return LaneContext(own, before, others, len(others) + unread, clock, counts, exact)
 
     async def _new_lanes(

@@ -225,7 +225,7 @@ def _gained(level: int, before: Sequence[LaneBacklog], after: Sequence[LaneBackl
 
 def _key(queue: Queue, part: LaneBacklog, states: Mapping[str, KeyState], now_ms: int) -> KeyView:
     rules, state = queue.rules, states.get(part.lane.key) or KeyState(part.lane.key)
-    running = state.running if rules.counts_leases else None
+    running = state.running if rules.counts_leases_by_key else None
     stop = key_hold(rules, state, part.lane.effective_milli, now_ms)
     if stop is not None:
         return KeyView(part, _KEY_STATUS[stop.reason], stop.open_at_ms, running)

@@ -47,19 +47,19 @@ from penstock.core.scheduling.retries import (
     first_available_ms,
     workflow_task_backoff_ms,
 )
-from penstock.engine.activities.worker_deaths import record_death
+from penstock.engine.activities.death_detection import record_death
 from penstock.engine.context import EngineContext
 from penstock.engine.messaging import messages, outbox, streams
 from penstock.engine.runs.history_writer import (
     DUE_TOPIC,
     allow_signals,
     append,
-    back_off,
     count_unhandled_signal,
     enqueue_activity_task,
     flush_buffered_events,
     newest_task,
     requeue,
+    requeue_workflow_task,
     reset_unhandled_signals,
     schedule_next_task,
     with_cached_worker,
@@ -305,7 +305,7 @@ def failure_transaction(
             last_error=error,
         )
         run = replace(without_cached_worker(run), task_failures=failures, task_error=error, blocked=blocked)
-        run = await back_off(tx, run, resting)
+        run = await requeue_workflow_task(tx, run, resting)
         tx.runs.save(run)
         return WorkflowTaskReceipt(resting, run, TaskOutcome.FAILED)
 
@@ -376,7 +376,7 @@ def hand_back_transaction(
         if before is not None:
             return before
         again = answered(task, report, TaskState.READY, HANDED_BACK, tx.now_ms)
-        run = await back_off(tx, without_cached_worker(run), again)
+        run = await requeue_workflow_task(tx, without_cached_worker(run), again)
         tx.runs.save(run)
         return WorkflowTaskReceipt(again, run, HANDED_BACK)
 
@@ -421,7 +421,7 @@ async def reclaim(ctx: EngineContext, task_id: TaskId, *, expired_only: bool = T
             error=f"lease of {task.lease_owner} " + ("expired" if expired_only else "returned"),
             how="expired" if expired_only else HANDED_BACK,
         )
-        tx.runs.save(await back_off(tx, run, again))
+        tx.runs.save(await requeue_workflow_task(tx, run, again))
         return True
 
     return await ctx.store.transact(operation, key=run_of(task_id))

@@ -209,8 +209,11 @@ class RowCache:
             for name, effect in table.written_by.items()
         }
         """By statement: what a row that it has written changes here."""
+        names = {table.name for table in tables}
         self.invalidated_by = {
-            statement: stale for statement in statements if (stale := self._invalidated(statement))
+            statement: stale
+            for statement in statements
+            if not names.isdisjoint(changed_tables(statement)) and (stale := self._invalidated(statement))
         }
         """The statements that change rows which they do not name, and the caches of their tables."""
 

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from penstock.stores.sql.catalogue import Statement, changed_tables, touched_tables
@@ -123,6 +124,7 @@ def coalesced(rows: Iterable[tuple[Any, ...]]) -> Rows:
     return [(*row, number) for row, number in found]
 
 
+@cache
 def _meet(one: Statement, other: Statement) -> bool:
     """Whether one of two statements touches a table that the other one changes."""
     return not (

@@ -19,12 +19,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
+import stat
 import time
+import weakref
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import TemporaryDirectory, gettempdir, mkdtemp
 from typing import Any, Self, TypeVar
 
 from penstock.errors import StoreRefused
@@ -44,18 +47,26 @@ ABANDONED_AFTER_S = 60.0
 """A directory that is younger may belong to a process that has not locked its database yet."""
 
 
+class _PrivateDirectory:
+    """A directory that is removed when it is no longer used, at the latest at the end of the process."""
+
+    def __init__(self) -> None:
+        self.path = Path(mkdtemp(prefix=PREFIX, dir=_parent()))
+        self.cleanup = weakref.finalize(self, _remove_own, self.path, os.getpid())
+
+
 class EphemeralStore(SqliteStore):
     """Created by `create`. Keeps the guarantees of a store except durability."""
 
-    _directory: TemporaryDirectory[str]
+    _directory: _PrivateDirectory
 
     @classmethod
     def create(
         cls, clock: Clock, wakeups: Wakeups, *, on_commit: CommitHook = no_hook, journals: bool = False
     ) -> Self:
         """Create an empty database for this store alone; parameters as in `SqliteStore.open`."""
-        directory = TemporaryDirectory(prefix=PREFIX, dir=_parent())
-        path = Path(directory.name) / DATABASE
+        directory = _PrivateDirectory()
+        path = directory.path / DATABASE
         path.write_bytes(_empty_database())
         connections.register_adapters()
         store = cls(path, clock, wakeups, "off", schema.exclusive(path), on_commit, journals)
@@ -76,22 +87,37 @@ class EphemeralStore(SqliteStore):
         self._directory.cleanup()
 
 
+def _remove_own(directory: Path, pid: int) -> None:
+    """Remove a store's directory; not in a process that was forked from its owner, which still uses it."""
+    if os.getpid() == pid:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 @cache
 def _parent() -> Path:
     """The directory in which stores are created."""
-    parent = Path(gettempdir())
-    with contextlib.suppress(OSError), TemporaryDirectory(dir=SHARED_MEMORY):
-        if shutil.disk_usage(SHARED_MEMORY).free >= ROOM_MIN:
-            parent = SHARED_MEMORY
+    parent = SHARED_MEMORY if _has_room(SHARED_MEMORY) else Path(gettempdir())
     _remove_abandoned(parent)
     return parent
 
 
+def _has_room(parent: Path) -> bool:
+    with contextlib.suppress(OSError), TemporaryDirectory(dir=parent):
+        return shutil.disk_usage(parent).free >= ROOM_MIN
+    return False
+
+
 def _remove_abandoned(parent: Path) -> None:
-    """Remove the stores of processes that were killed: their locks are free."""
+    """Remove the stores of processes that were killed: their locks are free.
+
+    The parent may be writable by everybody, so only private directories of this user are touched: what others made
+    may hold links to files of ours.
+    """
     for directory in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError, StoreRefused):
-            if time.time() - directory.stat().st_mtime > ABANDONED_AFTER_S:
+            made = directory.lstat()
+            is_own = stat.S_ISDIR(made.st_mode) and made.st_uid == os.geteuid() and not made.st_mode & 0o077
+            if is_own and time.time() - made.st_mtime > ABANDONED_AFTER_S:
                 with schema.exclusive(directory / DATABASE):
                     shutil.rmtree(directory)
 

@@ -12,7 +12,7 @@ from penstock.engine.matching.query_tasks import LeasedQuery
 from penstock.engine.messaging import queries
 from penstock.engine.messaging.queries import QuerySubmission
 from penstock.errors import Reason, Unavailable
-from penstock.server.endpoints.poll_requests import query_poll, requeue_query
+from penstock.server.endpoints.messaging.query_polls import query_poll, requeue_query
 from penstock.server.endpoints.workflows.addresses import address, scope
 from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire import payloads

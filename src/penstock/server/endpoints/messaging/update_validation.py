@@ -8,7 +8,7 @@ from penstock.core.model import QueryState
 from penstock.engine.matching import update_validation
 from penstock.engine.matching.query_tasks import LeasedQuery
 from penstock.errors import Unavailable
-from penstock.server.endpoints.poll_requests import query_poll, requeue_query
+from penstock.server.endpoints.messaging.query_polls import query_poll, requeue_query
 from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire.messaging import update_validation as wire
 from penstock.wire.messaging.update_validation import ApproveUpdate, RejectUpdate

@@ -44,7 +44,7 @@ SELECT 1, w.seq, {lane}, 1
         WHERE l.queue_id = w.queue_id AND l.level = w.level AND l.key = w.key
           AND (l.state < 3 OR (l.state = 3 AND l.open_at_ms <= :now_ms)) OFFSET 0) t
  WHERE w.queue_id = :queue_id AND w.state = 'ready' AND w.level BETWEEN :from_level AND :to_level
-   AND (w.compatibility IS NULL OR w.compatibility = :build_id) AND {waits_for_sticky_workers}
+   AND (w.compatibility IS NULL OR w.compatibility = :build_id) AND {may_be_taken_w}
  ORDER BY w.level, w.seq LIMIT :most;
 
 -- name: arrivals_of_route

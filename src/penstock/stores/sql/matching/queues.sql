@@ -9,14 +9,14 @@
 --   EXISTS (
 --     SELECT 1 FROM tasks w
 --      WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.state = 'ready'
---        AND (w.compatibility IS NULL OR w.compatibility = :build_id) AND {waits_for_sticky_workers} LIMIT 1 OFFSET 0)
+--        AND (w.compatibility IS NULL OR w.compatibility = :build_id) AND {may_be_taken_w} LIMIT 1 OFFSET 0)
 
 -- fragment: has_task_of_routes
 --   EXISTS (
 --     SELECT 1 FROM {each :routes} WHERE EXISTS (
 --       SELECT 1 FROM tasks w
 --        WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.route = each_.value
---          AND w.state = 'ready' AND {waits_for_sticky_workers} LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0)
+--          AND w.state = 'ready' AND {may_be_taken_w} LIMIT 1 OFFSET 0) LIMIT 1 OFFSET 0)
 
 -- name: create_queue
 -- takes: namespace text, name text, kind text, stamp text
@@ -114,7 +114,7 @@ SELECT 1, {lane}, 1
 SELECT 1, w.seq, {lane}, 1
   FROM tasks w CROSS JOIN lanes t
  WHERE w.queue_id = :queue_id AND w.state = 'ready' AND w.level BETWEEN :from_level AND :to_level
-   AND (w.compatibility IS NULL OR w.compatibility = :build_id) AND {waits_for_sticky_workers}
+   AND (w.compatibility IS NULL OR w.compatibility = :build_id) AND {may_be_taken_w}
    AND t.queue_id = :queue_id AND t.level = w.level AND t.key = w.key
    AND (t.state < 3 OR (t.state = 3 AND t.open_at_ms <= :now_ms))
  ORDER BY w.level, w.seq LIMIT :most;
@@ -124,7 +124,7 @@ SELECT 1, w.seq, {lane}, 1
 -- takes: queue_id bigint, route text, sticky_worker_ids text, now_ms bigint, from_level bigint, to_level bigint, most bigint
 SELECT 1, w.seq, {lane}, 1
   FROM tasks w CROSS JOIN lanes t
- WHERE w.queue_id = :queue_id AND w.route = :route AND w.state = 'ready' AND {waits_for_sticky_workers}
+ WHERE w.queue_id = :queue_id AND w.route = :route AND w.state = 'ready' AND {may_be_taken_w}
    AND w.level BETWEEN :from_level AND :to_level
    AND t.queue_id = :queue_id AND t.level = w.level AND t.key = w.key
    AND (t.state < 3 OR (t.state = 3 AND t.open_at_ms <= :now_ms))
@@ -194,7 +194,7 @@ SELECT q.n, t.level, t.virtual, t.placed FROM {rows} JOIN clocks t ON t.queue_id
 SELECT 1, {task}
   FROM tasks t
  WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key AND t.state = 'ready'
-   AND (t.compatibility IS NULL OR t.compatibility = :build_id) AND {is_for_sticky_workers}
+   AND (t.compatibility IS NULL OR t.compatibility = :build_id) AND {may_be_taken_t}
  ORDER BY t.seq LIMIT :most {lock t};
 
 -- name: first_routes
@@ -205,7 +205,7 @@ SELECT 1, h.route
   FROM (SELECT each_.value AS route, (
           SELECT t.seq FROM tasks t
            WHERE t.queue_id = :queue_id AND t.route = each_.value AND t.level = :level AND t.key = :key
-             AND t.state = 'ready' AND {is_for_sticky_workers} ORDER BY t.seq LIMIT 1) AS seq
+             AND t.state = 'ready' AND {may_be_taken_t} ORDER BY t.seq LIMIT 1) AS seq
           FROM {each :routes}) h
  WHERE h.seq IS NOT NULL ORDER BY h.seq LIMIT :most;
 
@@ -215,7 +215,7 @@ SELECT 1, h.route
 SELECT 1, {task}
   FROM tasks t
  WHERE t.queue_id = :queue_id AND t.level = :level AND t.key = :key AND t.route = :route AND t.state = 'ready'
-   AND {is_for_sticky_workers}
+   AND {may_be_taken_t}
  ORDER BY t.seq LIMIT :most {lock t};
 
 -- name: count_ready

@@ -4,11 +4,11 @@
 --   leased_at_ms, poll_request_id, done_token, done_digest, done_outcome, last_error, counted, cost, scopes, claimed, granted_at_ms,
 --   update_id, retry_due_at_ms, sticky_worker_id, sticky_until_ms, seq
 
--- fragment: is_for_sticky_workers
+-- fragment: may_be_taken_t
 --   (t.sticky_until_ms IS NULL OR t.sticky_until_ms <= :now_ms
 --     OR instr(:sticky_worker_ids, char(31) || t.sticky_worker_id || char(31)) > 0)
 
--- fragment: waits_for_sticky_workers
+-- fragment: may_be_taken_w
 --   (w.sticky_until_ms IS NULL OR w.sticky_until_ms <= :now_ms
 --     OR instr(:sticky_worker_ids, char(31) || w.sticky_worker_id || char(31)) > 0)
 
@@ -95,7 +95,7 @@ SELECT 1, min(t.available_at_ms) FROM tasks t WHERE t.state = 'delayed';
 -- takes: queue_id bigint, build_id text, sticky_worker_ids text, now_ms bigint
 SELECT 1, t.seq FROM tasks t
  WHERE t.queue_id = :queue_id AND t.state = 'ready'
-   AND (t.compatibility IS NULL OR t.compatibility = :build_id) AND {is_for_sticky_workers}
+   AND (t.compatibility IS NULL OR t.compatibility = :build_id) AND {may_be_taken_t}
  LIMIT 1;
 
 -- name: ready_queues
@@ -111,7 +111,7 @@ SELECT 1, each_.value FROM {each :queue_ids}
 SELECT 1, each_.value FROM {each :routes}
  WHERE EXISTS (SELECT 1 FROM tasks t
                 WHERE t.queue_id = :queue_id AND t.route = each_.value AND t.state = 'ready'
-                  AND {is_for_sticky_workers} LIMIT 1 OFFSET 0);
+                  AND {may_be_taken_t} LIMIT 1 OFFSET 0);
 
 -- name: sticky_tasks
 -- unmerged

@@ -1,4 +1,4 @@
-"""Early detection of dead workers, before they count as stale.
+"""Early detection of dead workers of any kind: they are marked stale before their heartbeat is overdue.
 
 A worker without a heartbeat for `DW_WORKER_STALE_AFTER_SECONDS` is stale. Two events indicate its death earlier: the
 connection of its open poll closed and it did not poll again, or one of its leases expired without a later heartbeat.
