@@ -16,6 +16,7 @@ from penstock.dispatch.routing.models import Profile, QueueOptions
 from penstock.dispatch.routing.scopes import BUILT_IN, Scope, by_tag
 from penstock.dispatch.routing.trace_log import emit
 from penstock.dispatch.routing.worker_config import WorkerConfig
+from penstock.dispatch.schedules import DeclaredSchedule
 from penstock.schema.nearest import Suggestions
 from penstock.schema.paths import KeyPath, shown_path
 from penstock.schema.problems import Problem, hint_towards
@@ -62,6 +63,7 @@ class DispatchConfig:
     worker_runtime_profiles: WorkerRuntimeProfiles = field(default_factory=WorkerRuntimeProfiles)
     worker_scopes: WorkerScopes = field(default_factory=WorkerScopes)
     temporal_config: TemporalConfig = field(default_factory=TemporalConfig)
+    schedules: Mapping[str, DeclaredSchedule] = field(default_factory=dict)
     strict_queues: bool = False
     auto_heartbeat: bool = True
     queue_rate_burst_seconds: float = 1.0

@@ -10,12 +10,14 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeVar, overload
 
+from penstock.dispatch import DispatchConfig
 from penstock.sdk.activities.definition import ActivityDefinition, ActivityMark, RunsIn, checked_tags
 from penstock.sdk.activities.routing import RoutingKey
 from penstock.sdk.app_config.app import AppConfig
 from penstock.sdk.app_config.checks import is_a
 from penstock.sdk.clients.client import Client
 from penstock.sdk.clients.interceptors import ClientInterceptor, OnLostLease
+from penstock.sdk.clients.schedules.schedule import Schedule
 from penstock.sdk.connection.connect_options import ConnectOptions
 from penstock.sdk.converters import DEFAULT, DataConverter
 from penstock.sdk.priority import Priority
@@ -28,6 +30,14 @@ from penstock.sdk.tasks.app_queues_config import (
     server_url,
 )
 from penstock.sdk.tasks.client_pool import CONNECTION_OPTIONS, ClientPool
+from penstock.sdk.tasks.declared_schedules import (
+    DeclaredSchedules,
+    ScheduleNotice,
+    TaskSpec,
+    scheduled_task,
+    schedules_of_file,
+    task_spec,
+)
 from penstock.sdk.tasks.handle import TaskHandle
 from penstock.sdk.tasks.options import DECORATOR_OPTIONS, TaskOptions, queue_named
 from penstock.sdk.tasks.task import Task
@@ -132,6 +142,8 @@ class Penstock:
         self.include = tuple(include)
         """Modules that define tasks of the app. Workers import them."""
         self.tasks: dict[str, Task[..., Any, Any]] = {}
+        self.schedules: dict[str, Schedule] = {}
+        """The schedules that tasks declare, by task."""
         self.workflows: list[type] = []
         self.activities: list[Callable[..., Any]] = []
         self._named: dict[tuple[str, str | None], Any] = {}
@@ -168,6 +180,7 @@ class Penstock:
         routing_key: RoutingKey | None = None,
         tags: Collection[str] = (),
         pack: str | None = None,
+        schedule: TaskSpec | None = None,
     ) -> _Decorator: ...
     def task(
         self,
@@ -187,6 +200,7 @@ class Penstock:
         routing_key: RoutingKey | None = None,
         tags: Collection[str] = (),
         pack: str | None = None,
+        schedule: TaskSpec | None = None,
     ) -> Any:
         """Make a function a task. Calling it runs it as before; `await add.send(1, 2)` lets a worker run it.
 
@@ -206,6 +220,9 @@ class Penstock:
             routing_key: what determines its queue if a workflow calls it; see `@activity.defn`.
             tags: names by which worker scopes select tasks.
             pack: name of a group of definitions by which worker scopes select them.
+            schedule: when the task is sent by itself: a cron expression in UTC such as `0 3 * * *`, a timedelta as
+                interval, or a `ScheduleSpec`. The schedule is `APP.TASK`; a worker creates or changes it when it
+                starts. A pause by `penstock schedule pause` survives a deploy.
         """
         arguments = dict(locals())
         options = TaskOptions(queue=self.queue).replaced(
@@ -213,7 +230,15 @@ class Penstock:
         )
         marks = checked_tags(tags, "@app.task")
         activity_mark = ActivityMark(name, False, runs_in, auto_heartbeat, routing_key, marks, pack)
-        decorator = _Decorator(lambda function: self._add_task(function, activity_mark, options, queue))
+
+        def make(function: Callable[..., Any]) -> Task[..., Any, Any]:
+            spec = None if schedule is None else task_spec(schedule, function)
+            task = self._add_task(function, activity_mark, options, queue)
+            if spec is not None:
+                self.schedules[task.name] = scheduled_task(task.name, options, spec)
+            return task
+
+        decorator = _Decorator(make)
         return decorator if fn is None else decorator(fn)
 
     def _add_task(
@@ -303,6 +328,18 @@ class Penstock:
     @property
     def data_converter(self) -> DataConverter:
         return self.clients.data_converter
+
+    async def apply_schedules(self, dispatch: DispatchConfig | None = None) -> Sequence[ScheduleNotice]:
+        """Create and change the schedules that are declared, and pause those that are declared no more.
+
+        `penstock worker` does so when it starts. Returns the lines to log.
+
+        Args:
+            dispatch: a dispatch configuration, whose `[penstock.schedules.NAME]` are declarations, too. One with the
+                name of a task takes the place of the task's own.
+        """
+        declared = self.schedules | ({} if dispatch is None else schedules_of_file(dispatch))
+        return await DeclaredSchedules(await self.client(), self.name, declared).apply()
 
     async def client(self) -> Client:
         """Return the app's client in the running event loop, for everything beyond tasks."""

@@ -149,6 +149,13 @@ def test_a_trigger_shows_what_it_started(penstock: Run) -> None:
     assert "See more with --after 3." in history.stderr
 
 
+def test_a_schedule_explains_itself(penstock: Run) -> None:
+    done(penstock("schedule", "create", "nightly", *NIGHTLY, *REPORT))
+    done(penstock("schedule", "pause", "nightly", "--note", "migration"))
+    assert "It is paused since" in done(penstock("schedule", "why", "nightly")).stdout
+    assert answered(penstock("schedule", "why", "nightly", "--json"))["waits_for"] == "paused"
+
+
 def test_a_backfill_is_rehearsed_and_done(penstock: Run) -> None:
     done(penstock("schedule", "create", "nightly", *NIGHTLY, *REPORT))
     period = ("--from", "2026-03-02", "--to", "2026-03-05", "--overlap", "allow_all")

@@ -107,6 +107,14 @@ def describe_schedule(session: CliSession, schedule_id: str) -> None:
     session.show(session.connect().get(*_path(schedule_id)), views.draw_one)
 
 
+@schedule.verb("why", example="penstock schedule why nightly")
+@_ID
+@click.pass_obj
+def explain_schedule(session: CliSession, schedule_id: str) -> None:
+    """Explain what a schedule waits for, and why fires started nothing."""
+    session.show(session.connect().get(*_path(schedule_id), "why"), views.draw_explanation)
+
+
 @schedule.verb("update", example='penstock schedule update nightly --cron "0 4 * * *"')
 @_ID
 @with_options(*SPEC_OPTIONS, *ACTION_OPTIONS)

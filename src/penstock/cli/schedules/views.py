@@ -58,6 +58,11 @@ def draw_one(screen: Screen, body: Json) -> None:
     draw_fires(screen, _info(body).get("recent_actions") or [], "Latest fires")
 
 
+def draw_explanation(screen: Screen, body: Json) -> None:
+    for each in body.get("sentences") or ():
+        screen.line(ScreenCell(str(each)))
+
+
 def draw_fires(screen: Screen, rows: Sequence[Json], heading: str) -> None:
     screen.rows(
         rows,

@@ -51,6 +51,7 @@ class WorkerRunner:
         if is_first:
             self._on_start()
             await self._send_caps(client)
+            await self._apply_schedules()
         chosen = plan.chosen
         name = plan.flags.name
         watched = self._watched()
@@ -92,6 +93,13 @@ class WorkerRunner:
         if notice is not None:
             log.warning("%s", notice)
         self._run_in_background(caps.watch())
+
+    async def _apply_schedules(self) -> None:
+        from penstock.sdk.worker.error_policy import log
+
+        profile = self._plan.profile
+        for notice in await self._plan.app.apply_schedules(None if profile is None else profile.config):
+            log.log(notice.level, "%s", notice.message)
 
     def _run_in_background(self, work: Awaitable[None]) -> None:
         import asyncio

@@ -36,6 +36,7 @@ def build(found: dict[str, Any], home: str, reader: ShapeReader) -> DispatchConf
         ),
         worker_scopes=WorkerScopes(scopes.get("default_scope", "full"), _scopes(scopes.get("scopes", {}))),
         temporal_config=TemporalConfig(TemporalLogConfig(**log)),
+        schedules=FrozenDict(found.pop("schedules", {})),
         **found,
     )
 

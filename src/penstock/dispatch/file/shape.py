@@ -17,6 +17,7 @@ from penstock.dispatch.routing.models import (
     Route,
     RouteOptions,
 )
+from penstock.dispatch.schedules import DeclaredSchedule
 from penstock.schema.json_schema import schema_of
 from penstock.schema.kinds import NOT_BLANK, Choice, Duration, Flag, Kind, Number, Text, TextList, Whole
 from penstock.schema.shapes import Key, ListOf, Table, TableOf
@@ -161,6 +162,17 @@ _SCOPE = Table((
     Key("disable_all_workflows", Flag(), "Register no workflow at all."),
     Key("disable_all_activities", Flag(), "Register no activity at all."),
 ))
+_CRONS = TextList("a list of cron expressions", Text("a cron expression", length_max=255))
+_SCHEDULE = Table((
+    Key("cron", _CRONS, "When it fires: cron expressions of five fields, or @daily and the like."),
+    Key("every", Duration(), "When it fires: an interval since 1970-01-01 UTC."),
+    Key("timezone", _NAME, "The time zone of the cron expressions; UTC by default."),
+    Key("jitter", Duration(most=timedelta(hours=1)), "Delays each fire by up to this time."),
+    Key("workflow", _NAME, "The workflow that it starts."),
+    Key("activity", _NAME, "The activity or task that it starts, instead of a workflow."),
+    Key("task_queue", _QUEUE_NAME, "Where it runs: by default the home queue, or the route of the activity."),
+    Key("args", Kind(), "A list of its arguments."),
+), needs_one_of=("cron", "every"), make=DeclaredSchedule)
 _LOG = Table(
     (Key("is_dispatch_resolution_traced", Flag(), "Log where every value of a dispatch comes from."),),
     also_unused=Flag(),
@@ -184,6 +196,7 @@ ROOT = Table((
     Key("temporal_config", Table((
         Key("temporal_log_config", _LOG), _UNUSED["temporal_server_configs"], _UNUSED["selected_server"],
     ))),
+    Key("schedules", TableOf(_SCHEDULE, "schedule", _NAME), "Schedules that workers create when they start."),
     Key("strict_queues", Flag(), "Whether queues without options, and options without routes, are errors."),
     Key("auto_heartbeat", Flag(), "Whether workers send heartbeats for activities that are alive."),
     Key("queue_rate_burst_seconds", Number(above=0, most=60),

@@ -35,6 +35,8 @@ def as_tree(config: DispatchConfig) -> dict[str, Any]:
     for scope in tree["worker_scopes"]["scopes"].values():
         for hidden in _OF_SCOPES:
             scope.pop(hidden)
+    if not tree["schedules"]:
+        del tree["schedules"]  # the fingerprint of a file without any is as before there were schedules
     return tree
 
 

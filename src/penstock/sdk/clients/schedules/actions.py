@@ -236,8 +236,14 @@ class ScheduleActionStartActivity(ScheduleAction):
         _check("activity", options, _ACTIVITY_OPTIONS)
         self._activity: str | Callable[..., Any] = activity
         self._described: Json = {}
+        self._config: DispatchConfig | None = None
         self.activity, self.args = called.name, called.arguments(arg, args)
         self.options = dict(options)
+
+    def resolved_by(self, config: DispatchConfig) -> ScheduleActionStartActivity:
+        """Take options that are not given from this dispatch configuration, not from that of the client."""
+        self._config = config
+        return self
 
     @classmethod
     def described(cls, body: Mapping[str, Any], args: Sequence[Any]) -> ScheduleActionStartActivity:
@@ -248,8 +254,7 @@ class ScheduleActionStartActivity(ScheduleAction):
 
     def on_the_wire(self, converter: DataConverter, config: DispatchConfig | None) -> Json:
         named = self._activity if self.activity == activity_target(self._activity).name else self.activity
-        if self._described:
-            config = None
+        config = None if self._described else self._config or config
         start: ActivityStart[Any] = ActivityStart(named, args=self.args, **self.options)
         body = _without_ids(activity_start_body(start.input_by(config), converter))
         return self._described | body

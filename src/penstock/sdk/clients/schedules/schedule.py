@@ -158,16 +158,20 @@ _EMPTY: Final[Mapping[str, Any]] = {"note": "", "memo": {}, "search_attributes":
 """What unsets a field. The server keeps a field that is absent or null."""
 
 
+class UnsetFieldError(ValueError):
+    """An update unsets a field that the server can only change."""
+
+
 def changes(before: Json, after: Json, where: str = "") -> Json:
     """The fields of an update that turns one schedule into another.
 
     Raises:
-        ValueError: a field was unset that the server only changes. A new schedule is needed then.
+        UnsetFieldError: a field was unset that the server only changes. A new schedule is needed then.
     """
     found = {name: value for name, value in after.items() if before.get(name) != value}
     for name in before.keys() - after.keys():
         if name not in _EMPTY:
-            raise ValueError(
+            raise UnsetFieldError(
                 f"{where}{name} cannot be unset by an update: give it a value, or delete the schedule and create"
                 " another one"
             )
