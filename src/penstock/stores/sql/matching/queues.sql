@@ -39,9 +39,7 @@ SELECT q.n, {queue}, coalesce(s.fair, 1)
 -- takes: namespace text
 SELECT q.n, {queue}, coalesce(s.fair, 1)
   FROM {rows} JOIN queues t ON t.namespace = q.namespace
-   AND (t.cleared = 0
-        OR EXISTS (SELECT 1 FROM lanes l WHERE l.queue_id = t.queue_id)
-        OR EXISTS (SELECT 1 FROM workers w WHERE w.namespace = t.namespace AND w.task_queue = t.name))
+   AND (t.cleared = 0 OR EXISTS (SELECT 1 FROM lanes l WHERE l.queue_id = t.queue_id))
   LEFT JOIN namespaces s ON s.name = t.namespace ORDER BY t.name, t.kind;
 
 -- name: lock_queue

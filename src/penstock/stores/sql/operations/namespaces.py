@@ -9,17 +9,7 @@ from msgspec.structs import astuple
 from penstock.core.model import Namespace
 from penstock.stores.sql.session import Repository
 
-_CLEARED = (
-    "cohorts",
-    "query_tasks",
-    "lanes",
-    "clocks",
-    "meters",
-    "keys",
-    "policy_changes",
-    "retry_budgets",
-    "queues",
-)
+_OF_QUEUES = ("lanes", "clocks", "meters", "keys", "policy_changes", "retry_budgets")
 
 
 class SqlNamespaces(Repository):
@@ -39,8 +29,10 @@ class SqlNamespaces(Repository):
         return bool(rows[0][1])
 
     async def clear(self, name: str) -> int:
-        for table in _CLEARED:
-            self._session.record(f"clear_namespace_{table}", name)
+        for row in await self._session.fetch("clear_namespace_queues", name):
+            for table in _OF_QUEUES:
+                self._session.record(f"clear_queue_{table}", row[1])
+        self._session.record("clear_namespace_cohorts", name)
         return len(await self._session.fetch("clear_namespace_workers", name))
 
     async def reserve(self, namespace: Namespace) -> bool:

@@ -49,48 +49,47 @@ SELECT q.n, CASE WHEN EXISTS (SELECT 1 FROM runs r WHERE r.namespace = q.name) T
 DELETE FROM workers WHERE namespace = :name RETURNING 1, worker_id;
 
 -- name: clear_namespace_cohorts
+-- unmerged
 -- takes: name text
-DELETE FROM cohorts WHERE namespace IN (SELECT q.name FROM {rows});
+DELETE FROM cohorts WHERE namespace = :name;
 
--- name: clear_namespace_query_tasks
--- takes: name text
-DELETE FROM query_tasks WHERE namespace IN (SELECT q.name FROM {rows});
+-- name: clear_queue_lanes
+-- unmerged
+-- takes: queue_id bigint
+DELETE FROM lanes WHERE queue_id = :queue_id;
 
--- name: clear_namespace_lanes
--- takes: name text
-DELETE FROM lanes
- WHERE queue_id IN (SELECT u.queue_id FROM queues u WHERE u.namespace IN (SELECT q.name FROM {rows}));
+-- name: clear_queue_clocks
+-- unmerged
+-- takes: queue_id bigint
+DELETE FROM clocks WHERE queue_id = :queue_id;
 
--- name: clear_namespace_clocks
--- takes: name text
-DELETE FROM clocks
- WHERE queue_id IN (SELECT u.queue_id FROM queues u WHERE u.namespace IN (SELECT q.name FROM {rows}));
+-- name: clear_queue_meters
+-- unmerged
+-- takes: queue_id bigint
+DELETE FROM meters WHERE queue_id = :queue_id;
 
--- name: clear_namespace_meters
--- takes: name text
-DELETE FROM meters
- WHERE queue_id IN (SELECT u.queue_id FROM queues u WHERE u.namespace IN (SELECT q.name FROM {rows}));
+-- name: clear_queue_keys
+-- unmerged
+-- takes: queue_id bigint
+DELETE FROM keys WHERE queue_id = :queue_id;
 
--- name: clear_namespace_keys
--- takes: name text
-DELETE FROM keys
- WHERE queue_id IN (SELECT u.queue_id FROM queues u WHERE u.namespace IN (SELECT q.name FROM {rows}));
+-- name: clear_queue_policy_changes
+-- unmerged
+-- takes: queue_id bigint
+DELETE FROM policy_changes WHERE queue_id = :queue_id;
 
--- name: clear_namespace_policy_changes
--- takes: name text
-DELETE FROM policy_changes
- WHERE queue_id IN (SELECT u.queue_id FROM queues u WHERE u.namespace IN (SELECT q.name FROM {rows}));
-
--- name: clear_namespace_retry_budgets
--- takes: name text
-DELETE FROM retry_budgets
- WHERE queue_id IN (SELECT u.queue_id FROM queues u WHERE u.namespace IN (SELECT q.name FROM {rows}));
+-- name: clear_queue_retry_budgets
+-- unmerged
+-- takes: queue_id bigint
+DELETE FROM retry_budgets WHERE queue_id = :queue_id;
 
 -- name: clear_namespace_queues
 -- The rows stay, because servers cache their ids.
+-- unmerged
 -- takes: name text
 UPDATE queues
    SET cleared = 1, paused = 0, policy = NULL, worker_rate_micro = NULL, worker_rate_by = NULL,
        worker_rate_at_ms = NULL, worker_rate_until_ms = NULL, worker_rate_burst_ms = NULL,
        worker_rate_conflict = NULL, paid_until_ns = 0, aging_turn = 0, dispatched = NULL
-  FROM {rows} WHERE queues.namespace = q.name;
+ WHERE namespace = :name
+RETURNING 1, queue_id;
