@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from penstock.cli.contract.session import ContractSession, exit_code_of
+from penstock.cli.output.exits import ServerUnreachable, StillOpen
 from tests.cli.recorded_server import RecordedServer, Run
 
 LISTED = {
@@ -104,6 +106,25 @@ def test_no_server_is_code_3_and_usage_code_2(contract: Run) -> None:
     assert printed(away.stdout)["reason"] == "server_unreachable"
     assert contract("workflow:list", "--no-such-option").exit_code == 2
     assert contract("workflow:list", "--output=xml").exit_code == 2
+
+
+def test_an_answer_that_does_not_come_in_time_is_code_7() -> None:
+    late = ServerUnreachable("nothing came", "Try again.")
+    late.__cause__ = TimeoutError()
+    assert exit_code_of(late) == 7
+    assert exit_code_of(StillOpen("workflow_not_closed", "It is running.")) == 7
+
+
+@pytest.mark.parametrize(("given", "verifies"), [("false", False), ("0", False), ("yes", True), (None, True)])
+def test_certificates_are_verified_unless_the_caller_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str | None, verifies: bool
+) -> None:
+    monkeypatch.setenv("DW_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("DURABLE_WORKFLOW_TLS_VERIFY", raising=False)
+    session = ContractSession()
+    session.server, session.tls_verify = "https://dw.example.com", given
+    session.settle(connects=True)
+    assert session.connect().verifies is verifies
 
 
 def test_people_get_a_table(contract: Run, server: RecordedServer) -> None:
