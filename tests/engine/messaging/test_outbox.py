@@ -61,7 +61,8 @@ async def test_a_message_to_a_run_that_does_not_exist_is_discarded(scene: Scene)
             run_id = RunId("nobody") if kind in (OutboxKind.CHILD_ENDED, OutboxKind.CHILD_STARTED) else ""
             payload = (
                 '{"step":1,"type":"ChildRunCompleted","payload":{},"reason":"x","parent_run_id":"p",'
-                '"sender_run_id":"nobody","sender_workflow_id":"nobody"}'
+                '"sender_run_id":"nobody","sender_workflow_id":"nobody","status":"failed","closed_reason":"failed",'
+                '"fire":{"schedule_key":"nobody","nominal_at_ms":1,"kind":"scheduled"}}'
             )
             message = a_letter(f"l{number}", workflow_id="nobody", run_id=run_id, kind=kind, payload=payload)
             tx.outbox.insert(message)

@@ -23,8 +23,8 @@ from penstock.core.schedules.wall_clock import UTC, Gap, Repeat, next_instant, w
 
 EXPRESSIONS_MAX: Final = 64
 """Cron expressions, calendars, intervals and skipped calendars, each."""
-SKIPPED_MAX: Final = 10_000
-"""After this many moments in a row that `skip` excludes, the specification is taken to have no more."""
+SKIPPED_MAX: Final = 3_000
+"""After this many moments in a row that `skip` excludes (a weekend of minutes), there are taken to be no more."""
 JITTER_MS_MAX: Final = 3_600_000
 INTERVAL_MS_MIN: Final = 1_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
