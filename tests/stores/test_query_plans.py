@@ -30,6 +30,8 @@ READS_ALL: Mapping[str, str] = {
 
 TAKES_ANY: Mapping[str, str] = {
     "any_expired_nonce": "one row will do",
+    "any_fire_before": "one row will do",
+    "any_schedule_event_before": "one row will do",
     "any_settlement_before": "one row will do",
     "any_meter_before": "one row will do",
     "any_journal_before": "one row will do",

@@ -15,8 +15,8 @@ after the given one, and ends when later wall-clock times can only map to later 
 26 hours on each side bound both; far away from a clock change they are equal, and the scan is one step.
 
 Rejected: asking `cronsim` for zoned datetimes. It implements the default rule only, and calendars would need a second
-implementation. Invariant `nominal-moments-are-a-function`: the result depends on the arguments alone, so that every
-server computes the same moments; hence the zone is an argument, loaded from packaged zone data.
+implementation. The result depends on the arguments alone, so that every server computes the same moments; hence
+the zone is an argument, loaded from packaged zone data.
 """
 
 from __future__ import annotations
