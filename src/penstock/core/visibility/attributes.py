@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from penstock.core.history.routing_keys import ROUTING_KEY
+from penstock.core.schedules.record import SCHEDULED_BY_ID, SCHEDULED_START_TIME
 from penstock.core.timestamps import instant
 from penstock.core.visibility.fields import SYSTEM
 from penstock.core.visibility.syntax import WORDS
@@ -53,7 +54,9 @@ TYPES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = MappingProxyType
 """For each type: a predicate, and the message for a value that does not fit."""
 
 
-_OF_THE_SERVER: Final = {ROUTING_KEY: SYSTEM[ROUTING_KEY].type}
+_OF_THE_SERVER: Final = {
+    name: SYSTEM[name].type for name in (ROUTING_KEY, SCHEDULED_BY_ID, SCHEDULED_START_TIME)
+}
 """What the server itself records, and code may hand on to the runs that it starts."""
 _RESERVED_PREFIX: Final = "wf_"
 
