@@ -33,12 +33,14 @@ async def test_a_namespace_is_deleted_with_its_closed_runs_and_says_what_went(te
     await end_everything(tenant)
     attribute = {"name": "Region", "type": "keyword"}
     (await tenant.post("/api/search-attributes", attribute)).expect(201)
+    spec, action = {"cron_expressions": ["0 3 * * *"]}, {"workflow_type": "report", "task_queue": "orders"}
+    (await tenant.post("/api/schedules", {"schedule_id": "s", "spec": spec, "action": action})).expect(201)
     gone = (await delete(tenant)).expect(200).json
     assert gone["status"] == "deleted"
     assert gone["deleted"] == {
         "namespaces": 1,
         "workflow_runs": 4,
-        "workflow_schedules": 0,
+        "workflow_schedules": 1,
         "search_attribute_definitions": 1,
         "workflow_worker_registrations": 1,
     }

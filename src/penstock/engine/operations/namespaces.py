@@ -8,15 +8,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core.model import Namespace
+from penstock.core.schedules.record import ScheduleRecord
 from penstock.engine.context import EngineContext
 from penstock.engine.operations import retention
 from penstock.engine.operations.retention import Obstacle, PruneScope
+from penstock.engine.schedules import lifecycle
 from penstock.errors import Conflict, NotFound, Reason
 from penstock.ports.store import Tx
+from penstock.ports.tables.schedules import ScheduleFilter
 from penstock.ports.wakeups import queue_topic
 
 RUNS_AT_ONCE = 200
-"""How many runs of a namespace that is deleted are looked up at once."""
+"""How many runs or schedules of a namespace that is deleted are looked up at once."""
 
 
 async def create(
@@ -120,21 +123,25 @@ class DeletedNamespace(Struct, frozen=True):
     runs: int
     workers: int
     search_attributes: int
+    schedules: int
 
 
 async def delete(ctx: EngineContext, name: str, *, with_closed_runs: bool = False) -> DeletedNamespace:
-    """Delete a namespace: an empty one, or one whose runs are all closed, with these runs, its workers and queues.
+    """Delete a namespace: an empty one, or one whose runs are all closed, with these runs, its schedules, workers
+    and queues.
 
     Raises `Conflict` if it is the default or is not empty. Runs are deleted one by one; if the call is interrupted,
     the namespace stays, and a repetition deletes the rest.
     """
+    schedules = await _delete_schedules(ctx, name) if with_closed_runs else 0
     runs = await _delete_closed_runs(ctx, name) if with_closed_runs else 0
 
     async def operation(tx: Tx) -> DeletedNamespace:
         found = await _deletable(ctx, tx, name)
-        empty = (
-            not await tx.namespaces.has_runs(name) if with_closed_runs else await tx.namespaces.is_empty(name)
-        )
+        if with_closed_runs:
+            empty = not await tx.namespaces.has_runs(name) and not await _some_schedules(tx, name)
+        else:
+            empty = await tx.namespaces.is_empty(name)
         if not empty:
             raise _not_empty(name)
         workers = await tx.namespaces.clear(name) if with_closed_runs else 0
@@ -142,20 +149,35 @@ async def delete(ctx: EngineContext, name: str, *, with_closed_runs: bool = Fals
         tx.namespaces.delete(name)
         tx.visibility.unregister_all(name)
         deleted = replace(found, status="deleted", updated_at_ms=tx.now_ms)
-        return DeletedNamespace(deleted, runs, workers, attributes)
+        return DeletedNamespace(deleted, runs, workers, attributes, schedules)
 
     return await ctx.store.transact(operation, key=f"namespace:{name}")
 
 
+async def _delete_schedules(ctx: EngineContext, name: str) -> int:
+    """Delete the schedules of a namespace whose runs are all closed; returns how many there were."""
+    await ctx.store.read(lambda tx: _check_all_closed(ctx, tx, name))
+    deleted = 0
+    while found := await ctx.store.read(lambda tx: _some_schedules(tx, name)):
+        for each in found:
+            await lifecycle.delete(ctx, name, each.schedule_id)
+        deleted += len(found)
+    return deleted
+
+
+async def _some_schedules(tx: Tx, name: str) -> Sequence[ScheduleRecord]:
+    return await tx.schedules.page(ScheduleFilter(name), None, RUNS_AT_ONCE)
+
+
+async def _check_all_closed(ctx: EngineContext, tx: Tx, name: str) -> None:
+    await _deletable(ctx, tx, name)
+    if (await tx.namespace_stats.open_runs(name, 1)).by_status:
+        raise _not_empty(name)
+
+
 async def _delete_closed_runs(ctx: EngineContext, name: str) -> int:
     """Delete the runs of a namespace if all of them are closed; returns how many there were."""
-
-    async def check(tx: Tx) -> None:
-        await _deletable(ctx, tx, name)
-        if (await tx.namespace_stats.open_runs(name, 1)).by_status:
-            raise _not_empty(name)
-
-    await ctx.store.read(check)
+    await ctx.store.read(lambda tx: _check_all_closed(ctx, tx, name))
     deleted, obstacle = 0, None
     while run_ids := await retention.closed(ctx, name, RUNS_AT_ONCE):
         pruned = [await retention.prune(ctx, each, name, PruneScope.CLOSED) for each in run_ids]

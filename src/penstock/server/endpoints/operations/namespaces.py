@@ -66,7 +66,7 @@ async def delete(call: OperationCall) -> Response:
     counts = {
         "namespaces": 1,
         "workflow_runs": gone.runs,
-        "workflow_schedules": 0,
+        "workflow_schedules": gone.schedules,
         "search_attribute_definitions": gone.search_attributes,
         "workflow_worker_registrations": gone.workers,
     }
