@@ -98,12 +98,12 @@ _STATUSES = {
 
 
 class WorkerFilter(Struct, frozen=True):
-    """Which tasks a worker can take: its types (none named: all) and its build."""
+    """Which tasks a worker can take: its types (none named: all), its build, and sticky tasks."""
 
     types: tuple[str, ...]
     build_id: str | None
     sticky_workers: tuple[str, ...] = ()
-    """Workers whose reserved tasks are among them: the worker itself, and others that have gone."""
+    """Workers whose sticky tasks are among them: the worker itself, and others that are gone (`sticky.py`)."""
 
 
 def filter_for(worker: WorkerRecord, kind: TaskKind) -> WorkerFilter:
