@@ -19,6 +19,7 @@ from tests.acceptance.cluster import Cluster, Hand, Json, Reply, stranger
 SETTINGS = {
     "DW_MAX_PAYLOAD_BYTES": "20000",
     "DW_MAX_PENDING_TIMERS": "3",
+    "DW_MAX_MEMO_BYTES": "2000",
     "DW_MAX_SEARCH_ATTRIBUTES": "5",
     "DW_WORKFLOW_TASK_TIMEOUT": "2",
 }
@@ -105,6 +106,72 @@ async def test_a_reason_comes_with_its_status_and_prose_for_people(scene: Cluste
     reply.expect(STATUS[reason], reason.value)
     assert isinstance(reply["message"], str)
     assert reply["message"]
+
+
+# --- schedules ---
+
+
+async def schedule(scene: Cluster, schedule_id: str, **fields: Any) -> Reply:
+    asked = {
+        "schedule_id": schedule_id,
+        "spec": {"intervals": [{"every": "PT1S"}]},
+        "action": {"workflow_type": "greeter", "task_queue": "q"},
+        "paused": True,
+    }
+    return await scene.post("/api/schedules", asked | fields)
+
+
+async def backfill(scene: Cluster, schedule_id: str, start: str, end: str) -> Reply:
+    (await schedule(scene, schedule_id)).expect(201)
+    asked = {"start_time": start, "end_time": end, "overlap_policy": "allow_all"}
+    return await scene.post(f"/api/schedules/{schedule_id}/backfill", asked)
+
+
+@provokes(Reason.SCHEDULE_NOT_FOUND)
+async def schedule_that_nobody_created(scene: Cluster) -> Reply:
+    return await scene.get("/api/schedules/never")
+
+
+@provokes(Reason.SCHEDULE_ALREADY_EXISTS)
+async def schedule_of_an_id_in_use(scene: Cluster) -> Reply:
+    (await schedule(scene, "twice")).expect(201)
+    return await schedule(scene, "twice")
+
+
+@provokes(Reason.MEMO_TOO_LARGE)
+async def schedule_with_a_large_memo(scene: Cluster) -> Reply:
+    return await schedule(scene, "large", memo={"note": "x" * 5_000})
+
+
+@provokes(Reason.INVALID_TIME_RANGE)
+async def backfill_that_ends_before_it_begins(scene: Cluster) -> Reply:
+    return await backfill(scene, "backwards", "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z")
+
+
+@provokes(Reason.BACKFILL_TOO_LARGE)
+async def backfill_of_a_day_of_seconds(scene: Cluster) -> Reply:
+    return await backfill(scene, "seconds", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
+
+
+@provokes(Reason.INVALID_AFTER_SEQUENCE)
+async def schedule_history_after_a_word(scene: Cluster) -> Reply:
+    (await schedule(scene, "recorded")).expect(201)
+    return await scene.get("/api/schedules/recorded/history?after_sequence=soon")
+
+
+# --- runs ---
+
+
+@provokes(Reason.RUN_NOT_REDRIVABLE)
+async def redrive_of_an_open_run(scene: Cluster) -> Reply:
+    begun = (await scene.start("open")).expect(201)
+    return await scene.post(f"/api/workflows/open/runs/{begun['run_id']}/redrive", {})
+
+
+@provokes(Reason.UPDATE_NOT_FOUND)
+async def update_that_nobody_sent(scene: Cluster) -> Reply:
+    (await scene.start("without-updates")).expect(201)
+    return await scene.get("/api/workflows/without-updates/updates/never")
 
 
 # --- streams ---

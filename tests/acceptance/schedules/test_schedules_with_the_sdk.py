@@ -21,6 +21,7 @@ async def client(scene: Cluster) -> AsyncIterator[Client]:
 
 
 async def test_every_schedule_call_of_the_sdk_works_unchanged(scene: Cluster, client: Client) -> None:
+    (await scene.post("/api/search-attributes", {"name": "Team", "type": "keyword"})).expect(201)
     handle = await client.create_schedule(
         schedule_id="nightly",
         spec=ScheduleSpec(cron_expressions=["0 3 * * *"], timezone="Europe/Berlin"),
