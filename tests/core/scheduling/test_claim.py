@@ -311,11 +311,11 @@ def test_no_poll_is_held_while_a_task_a_slot_and_every_gate_are_free(met: tuple[
                 assert free <= 0
             case HoldReason.PAUSED:
                 assert world.paused
-            case HoldReason.QUEUE_RUNNING:
+            case HoldReason.QUEUE_LEASE_CAP:
                 assert world.leases + len(plan.grants) >= world.settings_[LimitSetting.LEASE_CAP]
             case HoldReason.QUEUE_DISPATCHES:
                 assert len(plan.grants) >= (world.limits.dispatches or 0)
-            case HoldReason.SCOPE_RUNNING:
+            case HoldReason.SCOPE_LEASE_CAP:
                 assert world.scope.running + len(plan.grants) >= (world.limits.scopes[0].leases or 0)
             case HoldReason.SCOPE_DISPATCHES:
                 assert len(plan.grants) >= (world.limits.scopes[0].dispatches or 0)

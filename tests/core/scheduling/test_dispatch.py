@@ -240,9 +240,9 @@ def test_a_queue_gives_no_more_than_it_may_still_run_and_says_so():
     )
     decision = granted(snapshot, 9)
     assert len(decision.order) == 2
-    assert decision.hold == Hold(HoldReason.QUEUE_RUNNING)
-    assert decide(replace(snapshot, running=5), 9) == Hold(HoldReason.QUEUE_RUNNING)
-    assert decide(replace(snapshot, running=8), 9) == Hold(HoldReason.QUEUE_RUNNING)
+    assert decision.hold == Hold(HoldReason.QUEUE_LEASE_CAP)
+    assert decide(replace(snapshot, running=5), 9) == Hold(HoldReason.QUEUE_LEASE_CAP)
+    assert decide(replace(snapshot, running=8), 9) == Hold(HoldReason.QUEUE_LEASE_CAP)
 
 
 def test_a_debt_that_the_rate_cannot_have_made_is_cut_by_the_first_settling():

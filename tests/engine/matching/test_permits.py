@@ -45,7 +45,7 @@ async def test_more_are_handed_out_than_may_run_and_no_more_run_than_may(scene: 
     assert (await begin(scene, first)).hold is None
     held = (await begin(scene, second)).hold
     assert held is not None
-    assert held.reason is HoldReason.QUEUE_RUNNING
+    assert held.reason is HoldReason.QUEUE_LEASE_CAP
     await scene.finish(first)
     assert (await begin(scene, second)).hold is None
 

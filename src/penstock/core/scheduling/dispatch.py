@@ -53,11 +53,11 @@ class HoldReason(StrEnum):
     EMPTY = "empty"
     PAUSED = "paused"
     QUEUE_RATE = "queue_rate"
-    QUEUE_RUNNING = "queue_running"
+    QUEUE_LEASE_CAP = "queue_running"
     QUEUE_DISPATCHES = "queue_dispatches"
     KEY_LIMITS = "key_limits"
     SCOPE_PAUSED = "scope_paused"
-    SCOPE_RUNNING = "scope_running"
+    SCOPE_LEASE_CAP = "scope_running"
     SCOPE_DISPATCHES = "scope_dispatches"
     SCOPE_COST = "scope_cost"
     COOLING = "cooling"
@@ -204,14 +204,14 @@ def allowance(
 
 _OF_QUEUE = {
     GateKind.PAUSED: HoldReason.PAUSED,
-    GateKind.LEASES: HoldReason.QUEUE_RUNNING,
+    GateKind.LEASES: HoldReason.QUEUE_LEASE_CAP,
     GateKind.RATE: HoldReason.QUEUE_RATE,
     GateKind.DISPATCHES: HoldReason.QUEUE_DISPATCHES,
 }
 _OF_SCOPE = {
     GateKind.PAUSED: HoldReason.SCOPE_PAUSED,
     GateKind.COOLING: HoldReason.COOLING,
-    GateKind.LEASES: HoldReason.SCOPE_RUNNING,
+    GateKind.LEASES: HoldReason.SCOPE_LEASE_CAP,
     GateKind.DISPATCHES: HoldReason.SCOPE_DISPATCHES,
     GateKind.COST: HoldReason.SCOPE_COST,
 }
