@@ -11,6 +11,8 @@ PYTEST_ARGS ?= -n 3 --dist loadscope
 # Both are read by uv: never fetch another interpreter, and use the one of the environment.
 export UV_PYTHON_DOWNLOADS := never
 export UV_PYTHON := $(CURDIR)/$(BIN)/python
+# Images of containers often forbid bytecode. Tests start hundreds of processes, which would all compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -29,6 +31,9 @@ dev: $(STAMP) ## Start an embedded server for development
 
 test: format-check lint types imports tests ## Check format, lint, types and imports, then run all tests
 
+# Fewer examples and seeds than all tests try, and as many workers as cores: nothing here waits for a server.
+check: export PENSTOCK_TEST_EFFORT ?= 0.3
+check: PYTEST_ARGS = -n logical --dist worksteal
 check: format-check lint types imports $(STAMP) ## The inner loop: everything static, and the tests that need no server (about a minute)
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -q tests/core tests/wire tests/settings tests/dispatch tests/engine \
 		-k "not postgres"
@@ -50,6 +55,8 @@ imports: $(STAMP)
 	$(BIN)/lint-imports --no-logo
 
 tests: $(STAMP)
+	@# Fetched here and not inside a test, so that it is seen; without a browser only the tests that need it fail.
+	@-$(BIN)/python -m tests.support.chromium
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 bench: $(STAMP) ## Measure speed beside peers and judge every target: about an hour, on a machine with nothing else to do

@@ -33,13 +33,16 @@ Columns = list[tuple[str, bool]]
 """Each column of a table, and whether it holds text."""
 
 
+NEWEST = "SELECT run_id, workflow_id FROM runs ORDER BY started_at_ms DESC, run_id DESC LIMIT 1"
+
+
 def grow_sqlite(path: Path, count: int, keys: int = 1, tables: Sequence[str] = TABLES) -> None:
-    """Copy the only run in the file `count` times; the copies have the given number of fairness keys in turn."""
+    """Copy the newest run in the file `count` times; the copies have the given number of fairness keys in turn."""
     with contextlib.closing(sqlite3.connect(str(path), isolation_level=None)) as connection:
         # A file that a power cut would spoil is thrown away with the rest; its pages stay in memory till the end.
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA cache_size = -1000000")
-        run_id, workflow_id = connection.execute("SELECT run_id, workflow_id FROM runs").fetchone()
+        run_id, workflow_id = connection.execute(NEWEST).fetchone()
 
         def columns(table: str) -> Columns:
             found = connection.execute(f"PRAGMA table_info({table})").fetchall()
@@ -63,7 +66,7 @@ def grow_postgres(url: str, count: int, keys: int = 1, tables: Sequence[str] = T
 async def _grow_postgres(url: str, count: int, keys: int, tables: Sequence[str]) -> None:
     connection = await asyncpg.connect(url)
     try:
-        run_id, workflow_id = await connection.fetchrow("SELECT run_id, workflow_id FROM runs") or ("", "")
+        run_id, workflow_id = await connection.fetchrow(NEWEST) or ("", "")
 
         async def columns(table: str) -> Columns:
             found = await connection.fetch(
@@ -118,12 +121,15 @@ def _key(original: str, number: str) -> str:
 def _fill_lanes(columns: Columns, run_id: str, count: int, keys: int, numbers: str) -> Iterator[str]:
     """Copies that wait are counted in the lanes of their keys; copies that have ended are in none."""
     assert (count + 1) % keys == 0, "each key has as many tasks as any other"
-    where = f"queue_id = (SELECT queue_id FROM tasks WHERE run_id = '{run_id}' AND state = 'ready')"
+    where = " AND ".join(
+        f"{name} = (SELECT {name} FROM tasks WHERE run_id = '{run_id}' AND state = 'ready')"
+        for name in ("queue_id", "level", "key")
+    )
     yield f"UPDATE lanes SET count = {(count + 1) // keys} WHERE {where}"
     if keys > 1:
         names = [name for name, _ in columns]
         values = [_key("t.key", "c.n") if name == "key" else f"t.{name}" for name in names]
         yield (
             f"INSERT INTO lanes ({', '.join(names)}) SELECT {', '.join(values)} "
-            f"FROM lanes t CROSS JOIN {numbers.format(count=keys - 1)} c WHERE t.{where}"
+            f"FROM lanes t CROSS JOIN {numbers.format(count=keys - 1)} c WHERE {where}"
         )

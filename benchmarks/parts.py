@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.accuracy import Accuracy
 from benchmarks.admission import Admission
 from benchmarks.beside import Beside
+from benchmarks.dashboard import Dashboard
 from benchmarks.dispatch_rates import DispatchRates
 from benchmarks.footprint import Footprint
 from benchmarks.peer_measures import Workload
@@ -117,6 +118,7 @@ PARTS = (
     Part("beside", "beside", lambda run: Beside(run.ground, run.sizes, run.say).run(run.stores)),
     Part("footprint", "footprint", lambda run: Footprint(run.ground, run.sizes, run.say).run(run.stores)),
     Part("servers", "servers", lambda run: SeveralServers(run.ground, run.sizes, run.say).run(run.stores)),
+    Part("dashboard", "dashboard", lambda run: Dashboard(run.ground, run.sizes, run.say).run(run.stores)),
     Part("soak", "soak", _soak, only_if_named=True),
 )
 BY_NAME: Mapping[str, Part] = {part.name: part for part in PARTS}

@@ -17,10 +17,13 @@ def show_flat(report: Row, console: Console) -> None:
         "footprint": _footprint,
         "servers": _servers,
         "soak": _soak,
+        "dashboard": _pages,
     }
     for section, made in tables.items():
         if report.get(section):
             console.print(made(report[section]))
+    if found := report.get("dashboard"):
+        console.print(_viewers(found))
 
 
 def _beside(rows: Sequence[Row]) -> Table:
@@ -106,4 +109,63 @@ def _soak(rows: Sequence[Row]) -> Table:
         values = (f"{row[name]:,.2f}" for name in ("first", "settled", "last", "most", "per_hour"))
         each = "" if row["bytes_each"] is None else f"{row['bytes_each']:,.0f}"
         made.add_row(row["store"], row["name"], *values, each)
+    return made
+
+
+def _pages(found: Row) -> Table:
+    budgets = found["budgets"]
+    made = table(
+        "Pages of the dashboard",
+        "store",
+        "page",
+        "first ms",
+        "p50 ms",
+        "p95 ms",
+        "CPU ms",
+        "CPU ms, p95",
+        "KB",
+        "statements",
+        "scans",
+        "load",
+        caption=f"at most {budgets['ms']} ms at p95, {budgets['bytes'] // 1000} KB, and {budgets['statements']} "
+        "round trips to PostgreSQL (SQLite has none: its statements are calls); the first request of a page is apart",
+    )
+    for row in found["pages"]:
+        made.add_row(
+            row["store"],
+            row["page"],
+            number(row["first_ms"]),
+            number(row["p50_ms"]),
+            number(row["p95_ms"]),
+            number(row["cpu_ms"]),
+            number(row["cpu_p95_ms"]),
+            f"{row['bytes'] / 1000:.1f}",
+            str(row["statements"]),
+            ", ".join(row["scans"]) or "none",
+            f"{row['load']:.1f}",
+        )
+    return made
+
+
+def _viewers(found: Row) -> Table:
+    budgets = found["budgets"]
+    made = table(
+        "Open pages of the dashboard",
+        "store",
+        "open",
+        "of a core",
+        "dispatch rate",
+        "load",
+        caption=f"at most {budgets['cpu_share']:.0%} of a core, and a rate of at least {budgets['rate_ratio']:.2f} "
+        "of that without them",
+    )
+    for row in found["viewers"]:
+        rate = row["rate_ratio"]
+        made.add_row(
+            row["store"],
+            str(row["open"]),
+            spread(row["cpu_share"]),
+            f"{ratio(rate['median'])} [{ratio(rate['min'])}..{ratio(rate['max'])}]",
+            f"{row['load']['median']:.1f}",
+        )
     return made

@@ -84,6 +84,16 @@ class Sizes:
     footprint_open: int
     several: int
     """Tasks that several servers do together in one measurement."""
+    dashboard_runs: int
+    dashboard_waiting: tuple[int, int]
+    """Waiting tasks, and the keys that they have."""
+    dashboard_events: int
+    """Of one long run."""
+    dashboard_asked: int
+    dashboard_rounds: int
+    dashboard_tasks: int
+    dashboard_seconds: float
+    """How long a server with open pages is left alone."""
     sdk: SdkSizes
 
 
@@ -127,6 +137,13 @@ FULL = Sizes(
     footprint_waiting=10_000,
     footprint_open=500,
     several=2000,
+    dashboard_runs=1_000_000,
+    dashboard_waiting=(100_000, 10_000),
+    dashboard_events=50_000,
+    dashboard_asked=40,
+    dashboard_rounds=5,
+    dashboard_tasks=500,
+    dashboard_seconds=20.0,
     sdk=SdkSizes(
         workflows=600,
         workflows_of_peers=300,
@@ -181,6 +198,13 @@ QUICK = Sizes(
     footprint_waiting=100,
     footprint_open=10,
     several=80,
+    dashboard_runs=400,
+    dashboard_waiting=(200, 20),
+    dashboard_events=50,
+    dashboard_asked=2,
+    dashboard_rounds=1,
+    dashboard_tasks=20,
+    dashboard_seconds=0.4,
     sdk=SdkSizes(
         workflows=4,
         workflows_of_peers=4,

@@ -13,19 +13,19 @@ import sys
 import time
 from typing import Any
 
-from google.protobuf.duration_pb2 import Duration  # type: ignore[import-untyped]
-from temporalio.api.command.v1 import (  # type: ignore[import-not-found]
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.command.v1 import (
     Command,
     ScheduleActivityTaskCommandAttributes,
 )
-from temporalio.api.common.v1 import (  # type: ignore[import-not-found]
+from temporalio.api.common.v1 import (
     ActivityType,
     Priority,
     WorkflowType,
 )
-from temporalio.api.enums.v1 import CommandType, TaskQueueType  # type: ignore[import-not-found]
-from temporalio.api.taskqueue.v1 import TaskQueue  # type: ignore[import-not-found]
-from temporalio.api.workflowservice.v1 import (  # type: ignore[import-not-found]
+from temporalio.api.enums.v1 import CommandType, TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
     PollActivityTaskQueueRequest,
     PollWorkflowTaskQueueRequest,
@@ -33,7 +33,7 @@ from temporalio.api.workflowservice.v1 import (  # type: ignore[import-not-found
     StartWorkflowExecutionRequest,
     UpdateTaskQueueConfigRequest,
 )
-from temporalio.client import Client  # type: ignore[import-not-found]
+from temporalio.client import Client
 
 NAMESPACE = "default"
 IDENTITY = "benchmark"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import asyncpg
 
+from benchmarks.crowds import NEWEST
 from benchmarks.sqlite_library import sqlite3
 from penstock.core.visibility.sort_keys import number_key
 
@@ -34,7 +35,7 @@ _AMOUNT_NUMBER = f"(c.n / 7) % {AMOUNTS}"
 
 
 def grow(url: str, count: int) -> None:
-    """Copy the only run of the database `count` times."""
+    """Copy the newest run of the database `count` times."""
     if url.startswith("sqlite:"):
         _grow_sqlite(Path(url.removeprefix("sqlite:///")), count)
     else:
@@ -47,7 +48,7 @@ def _grow_sqlite(path: Path, count: int) -> None:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA cache_size = -2000000")
         columns = [row[1] for row in connection.execute("PRAGMA table_info(runs)")]
-        run_id = connection.execute("SELECT run_id FROM runs").fetchone()[0]
+        run_id = connection.execute(NEWEST).fetchone()[0]
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("CREATE TEMP TABLE amounts (number INTEGER PRIMARY KEY, mark TEXT)")
         connection.executemany("INSERT INTO amounts VALUES (?, ?)", _amounts())
@@ -64,7 +65,7 @@ async def _grow_postgres(url: str, count: int) -> None:
             "SELECT column_name FROM information_schema.columns "
             "WHERE table_name = 'runs' AND table_schema = current_schema() ORDER BY ordinal_position"
         )
-        run_id = await connection.fetchval("SELECT run_id FROM runs")
+        run_id = await connection.fetchval(NEWEST)
         await connection.execute("CREATE TEMP TABLE amounts (number bigint PRIMARY KEY, mark text)")
         await connection.executemany("INSERT INTO amounts VALUES ($1, $2)", _amounts())
         async with connection.transaction():

@@ -12,6 +12,7 @@ import pytest
 import redis as redis_client
 from hypothesis import settings
 
+from tests.support.chromium import describe_chromium
 from tests.support.effort import times
 from tests.support.servers import (
     Server,
@@ -37,7 +38,7 @@ def pytest_configure() -> None:
 
 
 def pytest_report_header() -> list[str]:
-    return [f"server: {line}" for line in describe_servers()]
+    return [*(f"server: {line}" for line in describe_servers()), f"browser: {describe_chromium()}"]
 
 
 @pytest.fixture(scope="session")

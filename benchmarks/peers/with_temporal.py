@@ -11,9 +11,9 @@ from datetime import timedelta
 from math import ceil
 from typing import Any
 
-from temporalio import activity, workflow  # type: ignore[import-not-found]
-from temporalio.client import Client, WorkflowHistory  # type: ignore[import-not-found]
-from temporalio.worker import (  # type: ignore[import-not-found]
+from temporalio import activity, workflow
+from temporalio.client import Client, WorkflowHistory
+from temporalio.worker import (
     Replayer,
     UnsandboxedWorkflowRunner,
     Worker,
@@ -32,14 +32,14 @@ EVENTS_OF_AN_ACTIVITY = 3
 ticks: Ticks
 
 
-@activity.defn  # type: ignore[untyped-decorator]
+@activity.defn
 async def nothing() -> float:
     return ticks.tick()
 
 
 @workflow.defn(sandboxed=False)
 class Sequence:
-    @workflow.run  # type: ignore[untyped-decorator]
+    @workflow.run
     async def run(self, steps: int) -> None:
         for _ in range(steps):
             await workflow.execute_activity(nothing, start_to_close_timeout=TIMEOUT)
@@ -47,7 +47,7 @@ class Sequence:
 
 @workflow.defn(sandboxed=False)
 class Rounds:
-    @workflow.run  # type: ignore[untyped-decorator]
+    @workflow.run
     async def run(self, rounds: int, width: int) -> None:
         for _ in range(rounds):
             await asyncio.gather(
@@ -63,21 +63,21 @@ class Long:
         self.ended = False
         self.grown = 0
 
-    @workflow.run  # type: ignore[untyped-decorator]
+    @workflow.run
     async def run(self) -> None:
         await workflow.wait_condition(lambda: self.ended)
 
-    @workflow.update  # type: ignore[untyped-decorator]
+    @workflow.update
     async def grow(self, events: int) -> None:
         for _ in range(events):
             self.grown += 1
             workflow.upsert_memo({"grown": self.grown})
 
-    @workflow.update  # type: ignore[untyped-decorator]
+    @workflow.update
     async def more(self) -> None:
         self.grown += 1
 
-    @workflow.signal  # type: ignore[untyped-decorator]
+    @workflow.signal
     def end(self) -> None:
         self.ended = True
 

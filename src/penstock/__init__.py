@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     )
     from penstock.sdk.clients.starts import ActivityStart, WithStartWorkflowOperation
     from penstock.sdk.clients.sync_client import SyncClient
-    from penstock.sdk.converters import DataConverter, PayloadCodec
+    from penstock.sdk.converters import DataConverter, PayloadCodec, PayloadConverter
     from penstock.sdk.id_policies import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+    from penstock.sdk.plugins import Plugin, SimplePlugin
     from penstock.sdk.priority import Priority
     from penstock.sdk.replay.replayer import Replayer
     from penstock.sdk.retry import RetryPolicy
@@ -63,7 +64,9 @@ __all__ = [
     "MultipleValidationErrors",
     "OutboundInterceptor",
     "PayloadCodec",
+    "PayloadConverter",
     "Penstock",
+    "Plugin",
     "PostgresConfig",
     "Priority",
     "QueueMode",
@@ -81,6 +84,7 @@ __all__ = [
     "ScheduleRange",
     "ScheduleSpec",
     "ScheduleState",
+    "SimplePlugin",
     "SyncClient",
     "TaskCancelled",
     "TaskError",
@@ -115,7 +119,9 @@ _HOMES = {
     "DataConverter": "converters",
     "OutboundInterceptor": "clients.interceptors",
     "PayloadCodec": "converters",
+    "PayloadConverter": "converters",
     "Penstock": "app",
+    "Plugin": "plugins",
     "PostgresConfig": "app_config.broker",
     "Priority": "priority",
     "QueueMode": "app_config.queues",
@@ -133,6 +139,7 @@ _HOMES = {
     "ScheduleRange": "clients.schedules.spec",
     "ScheduleSpec": "clients.schedules.spec",
     "ScheduleState": "clients.schedules.schedule",
+    "SimplePlugin": "plugins",
     "SyncClient": "clients.sync_client",
     "TaskCancelled": "tasks.errors",
     "TaskError": "tasks.errors",

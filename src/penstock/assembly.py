@@ -9,22 +9,30 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import structlog
 import uvicorn
 
 from penstock.coordination.database import DatabaseCoordination
-from penstock.core.permissions import AuthPolicy
+from penstock.core.permissions import AuthDriver, AuthPolicy
 from penstock.engine.context import EngineContext
 from penstock.engine.limits import admission
+from penstock.engine.maintenance.queue_samples import queue_samples
+from penstock.engine.maintenance.run_cap_sweepers import uncounted_runs, waiting_runs
 from penstock.engine.maintenance.scheduler import SweeperScheduler
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.maintenance.sweepers.due_tasks import due_tasks
-from penstock.engine.maintenance.sweepers.due_timers import due_schedules, due_timers
+from penstock.engine.maintenance.sweepers.due_timers import (
+    due_change_sets,
+    due_schedules,
+    due_timers,
+    outdated_schedules,
+)
 from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
 from penstock.engine.maintenance.sweepers.expired_queries import expired_queries
 from penstock.engine.maintenance.sweepers.expired_runs import expired_runs
@@ -40,8 +48,9 @@ from penstock.engine.maintenance.sweepers.scope_counts import scope_counts
 from penstock.engine.maintenance.sweepers.unindexed_runs import unindexed_runs
 from penstock.engine.matching.dispatcher import Dispatcher
 from penstock.engine.operations import namespaces
+from penstock.engine.payloads.collection import unused_payloads
 from penstock.engine.runtime.ticks import until_tick_s
-from penstock.errors import ConfigurationError, PenstockError, Reason
+from penstock.errors import ConfigurationError, InvalidInput, PenstockError, Reason
 from penstock.gc_tuning import frozen_startup_heap
 from penstock.ports.archive import Archive
 from penstock.ports.clock import Clock
@@ -50,13 +59,18 @@ from penstock.ports.store import Store, Tx
 from penstock.ports.wakeups import Wakeups
 from penstock.server.app import Application
 from penstock.server.auth import Authenticator, NamespaceCheck
+from penstock.server.auth.webhooks import WebhookReceiver
+from penstock.server.dashboard import Dashboard
 from penstock.server.handler import ServerContext
+from penstock.server.in_process import send_request
 from penstock.server.metrics import Metrics
 from penstock.server.protocol import BoundedProtocol
-from penstock.settings import CoordinationKind, LogFormat, LogPolicy, Settings, StoreKind
+from penstock.settings import CoordinationKind, LogFormat, LogPolicy, Settings, StoreKind, load
+from penstock.simulator.engine_driver import SimulatedClock, SimulationHost
 from penstock.stores import archive
 from penstock.stores.group_commit import CommitHook, no_hook
 from penstock.stores.migrations import registry
+from penstock.stores.objects.drivers import Drivers
 from penstock.stores.postgres import batched_queries, startup
 from penstock.stores.postgres import schema as postgres_schema
 from penstock.stores.postgres import store as postgres
@@ -105,7 +119,13 @@ async def assembled(
             listener.start()
             stack.push_async_callback(listener.close)
         ctx = EngineContext(
-            store, wakeups, SystemEntropy(), settings, coordination=coordination, archive=_archive(settings)
+            store,
+            wakeups,
+            SystemEntropy(),
+            settings,
+            coordination=coordination,
+            drivers=Drivers(settings.external_storage),
+            archive=_archive(settings),
         )
         await namespaces.ensure(ctx, settings.default_namespace)
         _log_declaration(await admission.declare(ctx, settings.admission, settings.server_id), settings)
@@ -118,15 +138,65 @@ async def assembled(
                 SweeperScheduler(ctx, (duties or _sweepers)(ctx)).run(), name="penstock-watch"
             ),
         )
+        auth = _auth_policy(settings)
+        authenticator = Authenticator(auth, register_nonce=_nonces(ctx))
         server = ServerContext(
             ctx=ctx,
             dispatcher=dispatcher,
-            authenticator=Authenticator(_auth_policy(settings), register_nonce=_nonces(ctx)),
+            authenticator=authenticator,
+            webhooks=WebhookReceiver(settings.bridge_adapters, authenticator),
             namespaces=NamespaceCheck(ctx, clock),
             clock=clock,
             metrics=Metrics(),
         )
-        yield Server(Application(server), ctx, dispatcher)
+        dashboard = _dashboard(server, auth)
+        if dashboard is not None:
+            stack.callback(dashboard.close)
+        yield Server(Application(server, dashboard), ctx, dispatcher)
+
+
+def _dashboard(server: ServerContext, auth: AuthPolicy) -> Dashboard | None:
+    """The dashboard, unless it is turned off; it is imported only then, because templates take time to load."""
+    if not server.ctx.settings.dashboard.enabled:
+        return None
+    from penstock.server.dashboard.site import Site
+
+    return Site(server, auth)
+
+
+@contextlib.asynccontextmanager
+async def simulated(start_ms: int, *, journals: bool = False) -> AsyncIterator[SimulationHost]:
+    """A server on an ephemeral store for one run of the simulator, which moves its clock and does its duties.
+
+    Leases are as long as the settings allow: the simulator itself ends those of dead workers.
+
+    Args:
+        start_ms: the time of its clock.
+        journals: whether it keeps a journal, for `verify`.
+    """
+    settings = load(
+        {
+            "DW_AUTH_DRIVER": "none",
+            "DW_DATABASE_URL": "memory://",
+            "DW_ACTIVITY_TASK_TIMEOUT": "86400",
+            "DW_WORKFLOW_TASK_TIMEOUT": "86400",
+            "DW_WORKER_STALE_AFTER_SECONDS": "86400",
+            "DW_JOURNAL": str(journals).lower(),
+        }
+    )
+    clock = SimulatedClock(start_ms)
+    async with assembled(settings, clock=clock, duties=lambda _: ()) as server:
+
+        async def request(method: str, path: str, body: Mapping[str, Any]) -> Any:
+            headers = {"X-Durable-Workflow-Control-Plane-Version": "2"}
+            content = msgspec.json.encode(body)
+            status, raw = await send_request(server.application, method, f"/api{path}", headers, content)
+            answer = msgspec.json.decode(raw)
+            if status >= 400:
+                raise InvalidInput(Reason(answer["reason"]), answer["message"])
+            return answer
+
+        yield SimulationHost(server.ctx, clock, request)
 
 
 async def _between_servers(
@@ -241,6 +311,8 @@ def _sweepers(ctx: EngineContext) -> list[Sweeper[Any]]:
         expired_leases,
         due_timers,
         due_schedules,
+        outdated_schedules,
+        due_change_sets,
         due_tasks,
         overdue_activities,
         overdue_runs,
@@ -254,6 +326,10 @@ def _sweepers(ctx: EngineContext) -> list[Sweeper[Any]]:
         expired_runs,
         expired_streams,
         unindexed_runs,
+        unused_payloads,
+        queue_samples,
+        waiting_runs,
+        uncounted_runs,
     )
     return [make(ctx) for make in makers]
 
@@ -271,6 +347,7 @@ def _auth_policy(settings: Settings) -> AuthPolicy:
         worker_secret=secrets.worker,
         operator_secret=secrets.operator,
         admin_secret=secrets.admin,
+        viewer_secret=auth.viewer_token if auth.driver is AuthDriver.TOKEN else None,
         shared_secret=secrets.shared,
         backward_compatible=auth.backward_compatible,
         signature_profile=auth.signature_profile,
@@ -292,14 +369,14 @@ def serve(
     settings: Settings,
     *,
     on_commit: CommitHook = no_hook,
-    on_listening: Callable[[str], None] | None = None,
+    on_listening: Callable[[str, Dashboard | None], None] | None = None,
 ) -> None:
     """Run a server in the foreground until SIGTERM or SIGINT.
 
     Args:
         settings: The configuration of the server.
         on_moment: For tests: called at named moments of the store.
-        on_listening: Called once with the server's address, as soon as it accepts connections.
+        on_listening: Called once, as soon as the server accepts connections, with its address and its dashboard.
     """
     configure_logs(settings.logs)
     for warning in settings.warnings:
@@ -317,7 +394,7 @@ def _runner() -> Callable[[Any], Any]:
 
 
 async def _serve(
-    settings: Settings, on_commit: CommitHook, on_listening: Callable[[str], None] | None
+    settings: Settings, on_commit: CommitHook, on_listening: Callable[[str, Dashboard | None], None] | None
 ) -> None:
     listen = settings.listen
     bound = _bind(listen.host, listen.port)
@@ -350,7 +427,7 @@ async def _serve(
                 auth=settings.auth.driver.value,
             )
             if on_listening is not None:
-                on_listening(url)
+                on_listening(url, server.application.dashboard)
 
         http.on_listening = listening
         with frozen_startup_heap():
@@ -393,6 +470,8 @@ def _on_signal(server: Server, http: _Http) -> None:
     def stop(name: str) -> None:
         log.info("stopping", signal=name, open_polls=server.dispatcher.open_polls)
         server.dispatcher.drain()
+        if server.application.dashboard is not None:
+            server.application.dashboard.close()
         http.stop()
 
     loop = asyncio.get_running_loop()

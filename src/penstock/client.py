@@ -6,10 +6,23 @@ from penstock.sdk.clients.descriptions import (
     ActivityExecutionDescription,
     WorkflowExecution,
     WorkflowExecutionCount,
+    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
+    WorkflowHistory,
 )
 from penstock.sdk.clients.handles import ActivityHandle, WorkflowHandle, WorkflowUpdateHandle
-from penstock.sdk.clients.interceptors import ClientInterceptor, OutboundInterceptor
+from penstock.sdk.clients.interceptors import (
+    ClientInterceptor,
+    EndWorkflowInput,
+    OutboundInterceptor,
+    QueryWorkflowInput,
+    RunInput,
+    SignalWorkflowInput,
+    StartActivityInput,
+    StartWorkflowInput,
+    UpdateWorkflowInput,
+    WorkflowUpdateStage,
+)
 from penstock.sdk.clients.schedules.actions import (
     ScheduleAction,
     ScheduleActionStartActivity,
@@ -46,6 +59,7 @@ from penstock.sdk.clients.starts import ActivityStart, WithStartWorkflowOperatio
 from penstock.sdk.clients.sync_client import SyncClient
 from penstock.sdk.connection.connect_options import ConnectOptions
 from penstock.sdk.id_policies import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from penstock.sdk.plugins import ClientConfig, Plugin
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
 
@@ -56,11 +70,16 @@ __all__ = [
     "BatchPreview",
     "BatchResult",
     "Client",
+    "ClientConfig",
     "ClientInterceptor",
     "ConnectOptions",
+    "EndWorkflowInput",
     "OutboundInterceptor",
+    "Plugin",
     "Priority",
+    "QueryWorkflowInput",
     "RetryPolicy",
+    "RunInput",
     "Schedule",
     "ScheduleAction",
     "ScheduleActionExecutionStartWorkflow",
@@ -83,13 +102,20 @@ __all__ = [
     "ScheduleUpdate",
     "ScheduleUpdateInput",
     "ScheduleWarning",
+    "SignalWorkflowInput",
+    "StartActivityInput",
+    "StartWorkflowInput",
     "SyncClient",
+    "UpdateWorkflowInput",
     "WithStartWorkflowOperation",
     "WorkflowExecution",
     "WorkflowExecutionCount",
+    "WorkflowExecutionDescription",
     "WorkflowExecutionStatus",
     "WorkflowHandle",
+    "WorkflowHistory",
     "WorkflowIDConflictPolicy",
     "WorkflowIDReusePolicy",
     "WorkflowUpdateHandle",
+    "WorkflowUpdateStage",
 ]

@@ -56,6 +56,13 @@ class Reason(StrEnum):
     RUN_IS_ENDING = "run_is_ending"
     RUN_NOT_CLOSED = "run_not_closed"
     HISTORICAL_RUN_COMMAND_REJECTED = "historical_run_command_rejected"
+    RUN_NOT_REDRIVABLE = "run_not_redrivable"
+    ANOTHER_RUN_OPEN = "another_run_open"
+    RUN_IN_USE = "run_in_use"
+    NOT_A_DECISION_POINT = "not_a_decision_point"
+    RUN_NOT_COPYABLE = "run_not_copyable"
+    ACTIVITY_NOT_ACTIVE = "activity_not_active"
+    ACTIVITY_RUNNING = "activity_running"
     ACTIVITY_NOT_FOUND = "activity_not_found"
     INVALID_PAGE_TOKEN = "invalid_page_token"
     INVALID_QUERY = "invalid_query"
@@ -64,6 +71,8 @@ class Reason(StrEnum):
     # Schedules
     SCHEDULE_NOT_FOUND = "schedule_not_found"
     SCHEDULE_ALREADY_EXISTS = "schedule_already_exists"
+    SCHEDULE_VERSION_CONFLICT = "schedule_version_conflict"
+    ZONE_DATA_OUTDATED = "zone_data_outdated"
     INVALID_TIME_RANGE = "invalid_time_range"
     BACKFILL_TOO_LARGE = "backfill_too_large"
     INVALID_AFTER_SEQUENCE = "invalid_after_sequence"
@@ -73,12 +82,23 @@ class Reason(StrEnum):
     UNKNOWN_SIGNAL = "unknown_signal"
     INVALID_SIGNAL_ARGUMENTS = "invalid_signal_arguments"
     UPDATE_NOT_FOUND = "update_not_found"
-    RUN_NOT_REDRIVABLE = "run_not_redrivable"
     INVALID_QUERY_ARGUMENTS = "invalid_query_arguments"
     UNKNOWN_UPDATE = "unknown_update"
     INVALID_UPDATE_ARGUMENTS = "invalid_update_arguments"
     UPDATE_FAILED = "update_failed"
     REQUEST_ID_CONFLICT = "request_id_conflict"
+    COOPERATIVE_CANCELLATION_NOT_SUPPORTED = "cooperative_cancellation_not_supported"
+
+    # Bridge adapters and webhooks
+    UNKNOWN_TARGET = "unknown_target"
+    AUTH_FAILED = "auth_failed"
+    SIGNATURE_MISSING = "signature_missing"
+    MALFORMED_PAYLOAD = "malformed_payload"
+    MAPPING_VALUE_MISSING = "mapping_value_missing"
+    DUPLICATE_START = "duplicate_start"
+    UNSUPPORTED_ROUTING = "unsupported_routing"
+    UNSUPPORTED_ACTION = "unsupported_action"
+    ADAPTER_UNAVAILABLE = "adapter_unavailable"
 
     # Streams
     WORKFLOW_STREAM_NOT_FOUND = "workflow_stream_not_found"
@@ -98,6 +118,17 @@ class Reason(StrEnum):
     UPDATE_VALIDATION_LEASE_EXPIRED = "update_validation_lease_expired"
     STALE_UPDATE_VALIDATION_COMPLETION = "stale_update_validation_completion"
 
+    # External payloads
+    EXTERNAL_STORAGE_NOT_CONFIGURED = "external_storage_not_configured"
+    EXTERNAL_STORAGE_DISABLED = "external_storage_disabled"
+    STORAGE_DRIVER_UNAVAILABLE = "storage_driver_unavailable"
+    EXTERNAL_PAYLOAD_NOT_FOUND = "external_payload_not_found"
+    EXTERNAL_PAYLOAD_EXPIRED = "external_payload_expired"
+    EXTERNAL_PAYLOAD_UNAVAILABLE = "external_payload_unavailable"
+    EXTERNAL_PAYLOAD_OVERSIZED = "external_payload_oversized"
+    EXTERNAL_PAYLOAD_UNSUPPORTED = "external_payload_unsupported"
+    EXTERNAL_PAYLOAD_INTEGRITY_MISMATCH = "external_payload_integrity_mismatch"
+
     # Search attributes
     NAME_RESERVED = "name_reserved"
     ATTRIBUTE_ALREADY_EXISTS = "attribute_already_exists"
@@ -105,8 +136,15 @@ class Reason(StrEnum):
     ATTRIBUTE_NOT_FOUND = "attribute_not_found"
     SEARCH_ATTRIBUTE_LIMIT_REACHED = "search_attribute_limit_reached"
 
+    # Caps on runs
+    RUN_CAP_REACHED = "run_cap_reached"
+    RUN_CAP_CONTRADICTION = "run_cap_contradiction"
+
     # Settings of task queues
     CONFIG_VERSION_CONFLICT = "config_version_conflict"
+    CHANGE_SET_NOT_FOUND = "change_set_not_found"
+    CHANGE_SET_STALE = "change_set_stale"
+    CHANGE_SET_STATE_CONFLICT = "change_set_state_conflict"
     TOO_MANY_FAIRNESS_KEYS = "too_many_fairness_keys"
     RATE_LIMIT_NOT_FOR_WORKFLOW_TASKS = "rate_limit_not_for_workflow_tasks"
     OVERRIDE_CONFLICT = "override_conflict"
@@ -134,6 +172,9 @@ class Reason(StrEnum):
     RUN_CANCELLED = "run_cancelled"
     RUN_TERMINATED = "run_terminated"
     INVALID_COMMANDS = "invalid_commands"
+    CANCELLATION_NOT_REQUESTED = "cancellation_not_requested"
+    CANCELLATION_CALL_MISMATCH = "cancellation_call_mismatch"
+    CANCELLATION_CALL_RESOLVED = "cancellation_call_resolved"
     ATTEMPT_NOT_FOUND = "attempt_not_found"
     TASK_MISMATCH = "task_mismatch"
     STALE_ATTEMPT = "stale_attempt"

@@ -16,7 +16,6 @@ from penstock.sdk.failures import *  # noqa: F403 - the errors of the SDK
 from penstock.sdk.replay.errors import (
     DeterminismViolationError,
     NonDeterminismError,
-    NotInWorkflowError,
     ReadOnlyError,
     TaskStuckError,
     WorkflowTaskError,
@@ -30,6 +29,7 @@ from penstock.sdk.tasks.errors import (
 )
 from penstock.sdk.tasks.queues import UnknownQueueError
 from penstock.sdk.worker.registry import UnknownWorkflowTypeError
+from penstock.sdk.workflow_port.port import NotInWorkflowError
 from penstock.sdk.workflows.definitions import DefinitionError
 
 __all__ = [

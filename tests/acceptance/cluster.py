@@ -183,9 +183,8 @@ class Cluster:
         found: list[Json] = []
         token = ""
         while True:
-            page = (
-                await self.get(f"/api/workflows/{workflow_id}/runs/{run}/history?page_size=1000{token}")
-            ).ok()
+            path = f"/api/workflows/{workflow_id}/runs/{run}/history?page_size=1000&derived=false{token}"
+            page = (await self.get(path)).ok()
             found += page["events"]
             if page["next_page_token"] is None:
                 assert [event["sequence"] for event in found] == list(range(1, len(found) + 1))
@@ -205,17 +204,25 @@ class Hand:
     task_queue: str
 
     async def poll(self, kind: str = "workflow", timeout: int = 0, **fields: Any) -> Reply:
-        """One poll; `timeout` is how long the server may hold it."""
+        """Poll until a server knows the answer; `timeout` is how long it may hold one.
+
+        On a busy machine a claim may come back late. The poll says `unavailable` then, and spends nothing.
+        """
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                reply = await self.poll_once(kind, timeout, **fields)
+                if not isinstance(reply.body, dict) or reply.body.get("poll_status") != "unavailable":
+                    return reply
+
+    async def poll_once(self, kind: str = "workflow", timeout: int = 0, **fields: Any) -> Reply:
+        """One poll, which may find the server or its database `unavailable`."""
         how = {name: fields.pop(name) for name in ("server",) if name in fields}
         body = {"worker_id": self.worker_id, "task_queue": self.task_queue, "timeout_seconds": timeout}
         return await self.cluster.post(f"/api/worker/{kind}-tasks/poll", body | fields, role="worker", **how)
 
     async def take(self, kind: str = "workflow", timeout: int = 30, **fields: Any) -> Json:
-        """The next task, waiting for it. On a busy machine a claim may come back late: `unavailable`, poll again."""
-        async with asyncio.timeout(PATIENCE_S):
-            reply = (await self.poll(kind, timeout, **fields)).expect(200)
-            while reply["poll_status"] == "unavailable":
-                reply = (await self.poll(kind, timeout, **fields)).expect(200)
+        """The next task, waiting for it."""
+        reply = (await self.poll(kind, timeout, **fields)).expect(200)
         assert reply["poll_status"] == "leased", reply.body
         task = reply["task"]
         assert isinstance(task, dict)

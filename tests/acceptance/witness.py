@@ -210,7 +210,8 @@ class LimitWitness:
     async def verified(self) -> list[JournalLine]:
         """The journal, after checking all invariants on it and on the observations of the workers."""
         lines = await self.journal()
-        assert findings(lines, self.log.observations) == []
+        found = findings(lines, self.log.observations)
+        assert not found, found
         return lines
 
     async def peak(self, *queues: str, namespaces: Sequence[str] = ()) -> int:

@@ -15,6 +15,7 @@ import pytest
 
 from penstock.cli.contract.program import dw
 from penstock.cli.program import Program, program
+from penstock.cli.simulation.commands import SimulateNoun
 from penstock.cli.workers.run_command import WorkerNoun
 from penstock.server.operations.table import OPERATIONS
 from penstock.settings.catalogue import CLIENT_VARIABLES, NAMES
@@ -88,6 +89,10 @@ def test_every_file_that_is_named_exists(page: Path) -> None:
 # commands
 
 
+RUN_BY_DEFAULT = (WorkerNoun, SimulateNoun)
+"""Nouns that take an argument of `run` instead of a verb."""
+
+
 def commands(page: Path) -> Iterator[list[str]]:
     """Every command line that a page shows, without prompt, assignments and path."""
     for block in blocks(page, "console"):
@@ -122,14 +127,14 @@ def check_command(shown: str, rest: list[str], root: Program) -> None:
         command = found
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
         noun, _, verb = rest[0].partition(":")
-        if isinstance(command, WorkerNoun) and rest[0] not in command.commands:
+        if isinstance(command, RUN_BY_DEFAULT) and rest[0] not in command.commands:
             rest = ["run", *rest]
         elif verb:
             rest = [noun, verb, *rest[1:]]
         below = command.get_command(ctx, rest[0])
         assert below is not None, f"{shown}: there is no {rest[0]}"
         command, rest = below, rest[1:]
-    if isinstance(command, WorkerNoun) and rest and rest != ["--help"]:
+    if isinstance(command, RUN_BY_DEFAULT) and rest and rest != ["--help"]:
         command = command.commands["run"]
     known = {option for param in command.get_params(ctx) for option in (*param.opts, *param.secondary_opts)}
     for word in rest:

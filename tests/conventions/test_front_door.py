@@ -16,6 +16,7 @@ NAMES = {
     *("Priority", "RetryPolicy", "DataConverter", "PayloadCodec", "WorkflowHandle", "ActivityHandle"),
     *("ActivityStart", "WithStartWorkflowOperation", "WorkflowIDConflictPolicy", "WorkflowExecutionStatus"),
     *("ClientInterceptor", "OutboundInterceptor", "Penstock", "WorkflowIDReusePolicy"),
+    *("PayloadConverter", "Plugin", "SimplePlugin"),
     *("AppConfig", "QueueMode", "CustomQueueConfig", "PostgresConfig", "RecoveryConfig"),
     *("ConfigurationError", "MultipleValidationErrors"),
     *(

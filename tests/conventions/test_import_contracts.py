@@ -38,7 +38,7 @@ CORE_MAY_IMPORT = (
 # A contract cannot name a package that does not exist, so each of these comes with its package.
 CONTRACTS_OF_OPTIONAL_PACKAGES = {
     "sdk": "Server and SDK meet only on the wire",
-    "simulator": "The simulator runs the core and nothing else",
+    "simulator": "The simulator drives the engine, and knows neither server nor store",
 }
 
 

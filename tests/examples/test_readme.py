@@ -23,7 +23,6 @@ OF_YOUR_OWN = re.compile(r"of your own[^\n]*:\s*\Z")
 DONE_FOR_US = ("make ",)
 STAYS = (".venv/bin/penstock dev", ".venv/bin/python docs/examples/greeter.py")
 SHOWN_PORT = "8080"
-PATIENCE_SECONDS = 90
 
 
 class Terminals:
@@ -76,7 +75,7 @@ class Terminals:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_SECONDS,
+            timeout=PATIENCE_S,
         )
         assert ended.returncode == 0, f"$ {command}\n{ended.stdout}{ended.stderr}"
 
@@ -112,7 +111,7 @@ def test_every_command_of_the_readme_works_as_printed_where_the_reader_stands(te
 
 
 def run(terminals: Terminals, block: str) -> int:
-    commands = re.findall(r"^\$ (.*)$", block, re.MULTILINE)
+    commands = re.findall(r"^\$ ((?:.*\\\n)*.*)$", block, re.MULTILINE)
     for shown in commands:
         command = shown.replace(SHOWN_PORT, terminals.port)
         if command.startswith(DONE_FOR_US):

@@ -314,7 +314,9 @@ class Load:
         name = item["workflow_id" if kind is Kind.WORKFLOW else "activity_id"]
         run_id = item["run_id" if kind is Kind.WORKFLOW else "workflow_run_id"]
         _, body = await self.client.insist(
-            "GET", f"/api/workflows/{name}/runs/{run_id}/history?page_size=1000", role="operator"
+            "GET",
+            f"/api/workflows/{name}/runs/{run_id}/history?page_size=1000&derived=false",
+            role="operator",
         )
         events = tuple(
             FoundEvent(

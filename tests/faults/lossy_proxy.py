@@ -1,4 +1,8 @@
-"""A TCP proxy in front of PostgreSQL that can drop a reply to a COMMIT, or everything from a COMMIT on."""
+"""A TCP proxy in front of PostgreSQL that can drop a reply to a COMMIT, or everything from a COMMIT on.
+
+A server commits on its own account too, so a test that means one transaction names it by bytes that only that one
+sends: `of`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit, urlunsplit
 
-from penstock.stores.postgres.transactions import COMMIT, PIGGYBACKED
+from penstock.stores.postgres.transactions import BEGIN, COMMIT, PIGGYBACKED
 
 ALONE = COMMIT.encode() + b"\x00"
 """How the text of a simple query ends on the wire."""
@@ -24,6 +28,8 @@ class SwallowingProxy:
     def __init__(self, target_url: str) -> None:
         self._target = urlsplit(target_url)
         self.port = 0
+        self.of = b""
+        """Which transactions count: those that send these bytes after their BEGIN; all of them if empty."""
         self.to_swallow = 0
         self.swallowed = 0
         self.to_fall_silent = False
@@ -48,13 +54,22 @@ class SwallowingProxy:
         there, out = await asyncio.open_connection(self._target.hostname, self._target.port or 5432)
         back = asyncio.create_task(self._pass_back(there, writer))
         self._open |= {out, writer}
+        sent = b""
         with contextlib.suppress(OSError):
             while chunk := await reader.read(65_536):
-                if self.to_fall_silent and commits(chunk):
+                if PIGGYBACKED[BEGIN] in chunk:
+                    sent = chunk
+                elif sent:
+                    sent += chunk
+                ends = commits(chunk)
+                is_meant = ends and self.of in sent
+                if ends:
+                    sent = b""
+                if self.to_fall_silent and is_meant:
                     self.to_fall_silent, self.silent = False, True
                 if self.silent:
                     continue
-                if self.to_swallow and commits(chunk):
+                if self.to_swallow and is_meant:
                     self.to_swallow -= 1
                     self.swallowed += 1
                     back.cancel()

@@ -75,6 +75,18 @@ class ScheduleCampaign:
     async def fires(self) -> int:
         return sum([(await self.ask("GET", f"/schedules/{name}"))["fires_count"] for name in self.names])
 
+    async def has_fired_again(self) -> None:
+        """Wait until every schedule has fired since this call, so that what was due before it has, too."""
+        before = {name: await self._fired_at(name) for name in self.names}
+
+        async def fired() -> bool:
+            return all([await self._fired_at(name) > since for name, since in before.items()])
+
+        await until("every schedule fires again", fired)
+
+    async def _fired_at(self, name: str) -> str:
+        return str((await self.ask("GET", f"/schedules/{name}"))["last_fire"] or "")
+
     async def check(self, findings: ScheduleFindings) -> None:
         """Pause every schedule, and hold its fires against the seconds that it has run."""
         for name in self.names:
@@ -139,7 +151,7 @@ async def schedule_campaign(
                 await doomed.died()
                 await doomed.start()
                 findings.kills += 1
-            await asyncio.sleep(1)
+            await campaign.has_fired_again()
             await campaign.check(findings)
     return findings
 

@@ -366,9 +366,11 @@ ODD_SEGMENTS = ["%00", "a%0ab", "%1b%5b31m", "%7f", "%c2%85", "%ff", "%ed%a0%80"
 READ_WITHOUT_BEING_THERE = {
     "describe_task_queue",
     "list_build_ids",
+    "list_task_queue_keys",
     "read_task_queue_config",
     "read_task_queue_config_history",
     "read_task_queue_limits",
+    "read_waiting_tasks",
     "read_budget_group",
     "read_budget_group_history",
     "resume_task_queue",
@@ -679,7 +681,7 @@ class TestNumbers:
         reply = await everywhere.post("/api/workflows", body, namespace="quiet")
         assert reply.expect(201).json["fairness_weight"] == pytest.approx(weight, abs=0.0005)
 
-    @pytest.mark.parametrize("value", [10, -1, 3.5, "3", True, 2**62, []], ids=_named)
+    @pytest.mark.parametrize("value", [10, -1, 3.5, "3", True, 2**62, [1]], ids=_named)
     async def test_a_priority_is_a_whole_number_from_0_to_9(self, penstock: Client, value: object) -> None:
         async with penstock.unchanged():
             for target, body in (("/api/workflows", START), ("/api/activities", ACTIVITY)):
@@ -926,7 +928,7 @@ class Leased:
         return await self.client.post(target, body, role="worker", namespace=namespace or self.namespace)
 
     async def history(self) -> list[str]:
-        target = f"/api/workflows/{self.task['workflow_id']}/runs/{self.task['run_id']}/history"
+        target = f"/api/workflows/{self.task['workflow_id']}/runs/{self.task['run_id']}/history?derived=false"
         events = (await self.client.get(target, namespace=self.namespace)).expect(200).json["events"]
         return [each["event_type"] for each in events]
 
@@ -1044,7 +1046,7 @@ BAD_COMMANDS: dict[str, tuple[object, str]] = {
         "commands.0.attributes.1; DROP TABLE runs",
     ),
     "attributes that are no object": (
-        [{"type": "upsert_search_attributes", "attributes": []}],
+        [{"type": "upsert_search_attributes", "attributes": ["customer"]}],
         "commands.0.attributes",
     ),
     "a memo that is no map": ([{"type": "upsert_memo", "entries": [1]}], "commands.0.entries"),

@@ -1,4 +1,8 @@
-"""Requests generated from the OpenAPI document: the server responds as documented."""
+"""Requests generated from the OpenAPI document: the server responds as documented.
+
+Every operation is a test, which generates its requests when it runs: to generate them all takes a minute, and every
+process that collects the tests would do so.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,9 @@ from typing import Any
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
-from schemathesis.checks import not_a_server_error
+from schemathesis.checks import load_all_checks, not_a_server_error
+from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.pytest._test_builder import build_operation_test
 from schemathesis.specs.openapi.checks import content_type_conformance, status_code_conformance
 
 from penstock.server.reference.openapi import document
@@ -21,10 +27,15 @@ EXAMPLES_PER_OPERATION = 15
 KNOWN = {"workflow_id": "known", "activity_id": "known-activity", "name": "known", "worker_id": "known"}
 """What half of the requests are about, so that they get beyond "not there"."""
 
-schema = schemathesis.openapi.from_dict(
-    document(),
-    config=schemathesis.Config.from_dict({"seed": 1, "generation": {"mode": "all", "deterministic": True}}),
-)
+DOCUMENT = document()
+METHODS = frozenset({"get", "put", "post", "delete", "patch"})
+OPERATIONS = [
+    (method, path) for path, item in DOCUMENT["paths"].items() for method in item if method in METHODS
+]
+CONFIG = schemathesis.Config.from_dict({"seed": 1, "generation": {"mode": "all", "deterministic": True}})
+
+
+schema = schemathesis.openapi.from_dict(DOCUMENT, config=CONFIG)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +96,6 @@ def hurry(case: schemathesis.Case) -> None:
         case.body["wait_timeout_seconds"] = 1
 
 
-@schema.parametrize()
 @settings(
     max_examples=EXAMPLES_PER_OPERATION,
     deadline=None,
@@ -94,10 +104,25 @@ def hurry(case: schemathesis.Case) -> None:
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_the_server_answers_whatever_the_document_lets_one_send(
-    case: schemathesis.Case, server: LiveServer
-) -> None:
+def send(case: schemathesis.Case, server: LiveServer) -> None:
     hurry(case)
     roles = case.operation.definition.raw.get("x-roles", ["operator"])
     credential = {"Authorization": f"Bearer {roles[0]}-secret"}
     case.call_and_validate(base_url=server.url, headers=credential, checks=CHECKS, timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), OPERATIONS, ids=[f"{method.upper()} {path}" for method, path in OPERATIONS]
+)
+def test_the_server_answers_whatever_the_document_lets_one_send(
+    method: str, path: str, server: LiveServer
+) -> None:
+    load_all_checks()
+    test = build_operation_test(
+        config=schema.config,
+        operation=schema[path][method],
+        test_func=send,
+        given_kwargs={},
+        feedback=FeedbackSources(),
+    )
+    test(server=server)

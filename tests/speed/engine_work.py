@@ -37,10 +37,10 @@ SETTINGS = {"DW_AUTH_DRIVER": "none"}
 class EngineWork:
     """One queue of activities and workflows, and one worker that takes and ends them."""
 
-    def __init__(self, ctx: EngineContext, queues: dict[TaskKind, QueueId]) -> None:
+    def __init__(self, ctx: EngineContext, queues: dict[TaskKind, QueueId], first: int = 1) -> None:
         self.ctx = ctx
         self._queues = queues
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(first)
 
     async def start_task(self) -> None:
         request = self._start(starts.STANDALONE_TYPE)
@@ -109,21 +109,26 @@ def _report(task: Task) -> Report:
 
 
 @contextlib.asynccontextmanager
-async def engine_work(address: Path | str) -> AsyncIterator[EngineWork]:
-    """The engine over a file of SQLite or a database of PostgreSQL, empty but for its queue and its worker."""
+async def engine_work(
+    address: Path | str, *, journals: bool = False, first: int = 1
+) -> AsyncIterator[EngineWork]:
+    """The engine over a file of SQLite or a database of PostgreSQL, empty but for its queue and its worker.
+
+    `first` numbers the first task: a database that was used before has tasks of lower numbers.
+    """
     wakeups = LocalWakeups()
     store: Store
     if isinstance(address, Path):
-        store = await SqliteStore.open(address, SystemClock(), wakeups)
+        store = await SqliteStore.open(address, SystemClock(), wakeups, journals=journals)
     else:
         await migrate(address)
-        store = await PostgresStore.open(address, wakeups)
+        store = await PostgresStore.open(address, wakeups, journals=journals)
     try:
         ctx = EngineContext(store, wakeups, SystemEntropy(), load(SETTINGS))
         await namespaces.ensure(ctx, NAMESPACE)
         await _register(ctx)
         queues = {kind: (await _queue(ctx, kind)).queue_id for kind in (TaskKind.ACTIVITY, TaskKind.WORKFLOW)}
-        yield EngineWork(ctx, queues)
+        yield EngineWork(ctx, queues, first)
     finally:
         await store.close()
 

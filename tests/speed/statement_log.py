@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import asyncpg
@@ -25,6 +25,8 @@ class StatementLog:
 
     def __init__(self) -> None:
         self.statements: Seen = []
+        self.values: dict[str, Sequence[Any]] = {}
+        """Of PostgreSQL, what a statement was sent with the last time; SQLite tells the text with its values."""
         self.instructions = 0
 
     def record(self, sql: str) -> None:
@@ -93,6 +95,7 @@ def log_postgres(log: StatementLog, patch: pytest.MonkeyPatch) -> None:
 
     def tell(record: Any) -> None:
         log.record(record.query)
+        log.values[record.query] = record.args
 
     async def connected(*given: Any, **options: Any) -> Any:
         connection = await connect(*given, **options)

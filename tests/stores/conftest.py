@@ -16,6 +16,9 @@ from tests.support.builders import NOW_MS
 from tests.support.clock import ManualClock
 from tests.support.servers import Server, drop_database
 
+HOLD_MS = 120_000
+"""How long a write may hold its locks, though this process is suspended inside it."""
+
 
 @pytest.fixture
 def clock() -> ManualClock:
@@ -102,4 +105,5 @@ async def open_store(
             from penstock.stores.postgres.store import PostgresStore
 
             await migrate(address)
-            return await PostgresStore.open(address, wakeups, journals=journals)
+            # A busy machine may suspend this process within a transaction; what then happens is tested elsewhere.
+            return await PostgresStore.open(address, wakeups, hold_ms=HOLD_MS, journals=journals)

@@ -99,6 +99,7 @@ BY_COLUMN: Mapping[str, Mapping[str, Value]] = {
     },
     "query_tasks": {"state": _mostly("answered", "pending", "leased")},
     "cohorts": {"new_start_selected": lambda i: int(i % 20 == 0)},
+    "run_places": {"scope_id": lambda i: i % 700, "waiting": lambda i: int(i % 4 == 0)},
     "scopes": {"policy": _some(4, lambda i: "{}")},
 }
 """Values by table and column: as indexes and checks need them, in plausible proportions."""

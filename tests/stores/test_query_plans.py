@@ -25,6 +25,7 @@ READS_ALL: Mapping[str, str] = {
     "all_queue_ids": "a limit of the whole cluster has changed, which concerns every line",
     "scope_difference": "it counts every lease, in an index that holds nothing else, for those who check us",
     "idle_lanes": "idle lanes only, no more than are asked for, and they are dropped then",
+    "active_queues": "each queue is asked whether it has work, once in ten seconds over all servers",
 }
 """Statements that may scan a table, and why."""
 

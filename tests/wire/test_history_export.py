@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from durable_workflow.history_bundle_verify import verify_bundle, verify_bundle_json
 
-from penstock.core.history.bundle import Bundle, Outline
+from penstock.core.audit.bundle import Bundle, Outline
 from penstock.core.model import Blob, RecordedEvent, Run, RunStatus
 from penstock.core.payload_codec import encode
 from penstock.wire.operations.history_export import BundleWriter
@@ -83,5 +83,5 @@ def test_every_event_has_its_name_twice_and_the_first_what_the_run_was_started_w
     first, *_ = events = bundle["history_events"]
     assert all(each["type"] == each["event_type"] for each in events)
     assert (first["payload"]["arguments"], first["payload"]["payload_codec"]) == ("AA==", "avro")
-    assert [each["workflow_command_id"] for each in events] == [None, None, "c1", None]
+    assert [each["workflow_command_id"] for each in events] == ["r1-start", None, "c1", None]
     assert bundle["summary"]["history_events_by_type"]["SignalReceived"] == 1

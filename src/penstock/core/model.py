@@ -212,6 +212,10 @@ class Lineage(Struct, frozen=True):
     """The first run of the chain. None: this is the first one, or it predates the field."""
     fire: FireKey | None = None
     """The fire of a schedule that started the chain; its last run reports its end to the schedule."""
+    concurrency_key: str | None = None
+    """The key that the start gave the chain for caps on runs."""
+    copies: tuple[tuple[int, RunId], ...] = ()
+    """The parts of its history that other runs recorded, in order: the last event of each part, and the run."""
 
     @property
     def is_child(self) -> bool:
@@ -367,6 +371,13 @@ class Queue(Struct, frozen=True, dict=True):
         limits = self.limits
         return bool(limits.scopes) or self.rules.lease_cap is not None or limits.dispatches is not None
 
+    @property
+    def may_hold_back(self) -> bool:
+        """Whether it, its scopes or its keys have any limit."""
+        rules, limits = self.rules, self.limits
+        leases_or_rates = (rules.lease_cap, rules.queue_rate, limits.dispatches)
+        return bool(limits.scopes) or rules.limits_keys or leases_or_rates != (None, None, None)
+
 
 class Task(Struct, frozen=True):
     """A unit of work that a worker leases. A retry is the same task with a higher attempt."""
@@ -413,6 +424,8 @@ class Task(Struct, frozen=True):
     sticky_worker_id: str | None = None
     """The worker that has its run cached and may take it exclusively until `sticky_until_ms`."""
     sticky_until_ms: int | None = None
+    held_by: str = ""
+    """What held it back until its last lease, a `HoldReason`; empty: nothing, or no server saw it."""
     seq: int = 0
     """Order of arrival, assigned by the store on insert: tasks of a key are first in, first out."""
     ended_lease: str | None = None
@@ -685,6 +698,8 @@ class QueueStats(Struct, frozen=True):
     oldest: Task | None = None
     claimed: int = 0
     """How many of `leased` are prefetched and not started: they use no slot of their worker."""
+    counted: int = 0
+    """The leases that limits count, expired ones included."""
 
     @property
     def running(self) -> int:

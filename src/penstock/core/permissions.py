@@ -19,6 +19,8 @@ class Role(StrEnum):
     WORKER = "worker"
     OPERATOR = "operator"
     ADMIN = "admin"
+    VIEWER = "viewer"
+    """Signs in to the dashboard, and reads there what operators read, without payloads; the HTTP API refuses it."""
 
 
 class Plane(StrEnum):
@@ -37,6 +39,7 @@ class RouteFamily(StrEnum):
     NAMESPACE_CHANGES = "namespace_changes"
     NAMESPACE_LIMITS = "namespace_limits"
     STORAGE_TESTS = "storage_tests"
+    EXTERNAL_PAYLOADS = "external_payloads"
     WORK = "work"
     WORKER_READS = "worker_reads"
     WORKER_REMOVAL = "worker_removal"
@@ -53,7 +56,7 @@ class Access:
     namespaced: bool
 
 
-_ANY_ROLE: Final = frozenset(Role)
+_ANY_ROLE: Final = frozenset({Role.WORKER, Role.OPERATOR, Role.ADMIN})
 _OPERATORS: Final = frozenset({Role.OPERATOR, Role.ADMIN})
 _ADMINS: Final = frozenset({Role.ADMIN})
 _WORKERS: Final = frozenset({Role.WORKER})
@@ -66,6 +69,7 @@ ACCESS: Final[Mapping[RouteFamily, Access]] = MappingProxyType(
         RouteFamily.NAMESPACE_CHANGES: Access(_ADMINS, Plane.CONTROL, namespaced=False),
         RouteFamily.NAMESPACE_LIMITS: Access(_OPERATORS, Plane.CONTROL, namespaced=False),
         RouteFamily.STORAGE_TESTS: Access(_ADMINS, Plane.CONTROL, namespaced=True),
+        RouteFamily.EXTERNAL_PAYLOADS: Access(_ANY_ROLE, None, namespaced=True),
         RouteFamily.WORK: Access(_OPERATORS, Plane.CONTROL, namespaced=True),
         RouteFamily.WORKER_READS: Access(_OPERATORS, Plane.CONTROL, namespaced=True),
         RouteFamily.WORKER_REMOVAL: Access(_ADMINS, Plane.CONTROL, namespaced=True),
@@ -142,6 +146,7 @@ class AuthPolicy:
     worker_secret: str | Concealed | None = field(default=None, repr=False)
     operator_secret: str | Concealed | None = field(default=None, repr=False)
     admin_secret: str | Concealed | None = field(default=None, repr=False)
+    viewer_secret: str | Concealed | None = field(default=None, repr=False)
     shared_secret: str | Concealed | None = field(default=None, repr=False)
     backward_compatible: bool = True
     signature_profile: SignatureProfile = SignatureProfile.PENSTOCK
@@ -174,11 +179,13 @@ def credentials(policy: AuthPolicy) -> tuple[Credential, ...]:
         (Role.ADMIN, _text(policy.admin_secret)),
     )
     by_role = tuple(Credential(secret, Principal.of(role)) for role, secret in secrets if secret)
+    viewer = _text(policy.viewer_secret)
+    viewers = (Credential(viewer, Principal.of(Role.VIEWER)),) if viewer else ()
     shared = _text(policy.shared_secret)
     if not shared or not policy.backward_compatible:
-        return by_role
+        return (*by_role, *viewers)
     acts_as = _ADMINS if by_role else _ANY_ROLE
-    return (*by_role, Credential(shared, Principal("shared", Role.ADMIN, acts_as)))
+    return (*by_role, *viewers, Credential(shared, Principal("shared", Role.ADMIN, acts_as)))
 
 
 def _text(secret: str | Concealed | None) -> str:

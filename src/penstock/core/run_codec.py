@@ -15,9 +15,18 @@ import msgspec
 from msgspec.structs import asdict, astuple
 
 from penstock.core import json_text
-from penstock.core.model import NO_LINEAGE, NO_RETRY, ClosePolicy, Lineage, ReplayBlock, RetrySchedule
+from penstock.core.model import NO_LINEAGE, NO_RETRY, ClosePolicy, Lineage, ReplayBlock, RetrySchedule, RunId
 from penstock.core.schedules.record import FireKey, FireKind
-from penstock.core.waits import NO_WAITS, ConditionWait, Selection, SelectionMember, Waits
+from penstock.core.waits import (
+    NO_WAITS,
+    CancellationRequest,
+    ConditionWait,
+    Pause,
+    Selection,
+    SelectionMember,
+    SignalWait,
+    Waits,
+)
 
 _EMPTY = "{}"
 _STORED_NAMES = {
@@ -28,6 +37,7 @@ _STORED_NAMES = {
     "cancelling": "cancelling",
     "delivers_cancel": "delivers_cancel",
     "turned_back": "unhandled_signals",
+    "to_start": "to_start",
 }
 """Stored names of the plain fields of `Waits`, in the order in which they are written."""
 _member_values = attrgetter(*SelectionMember.__struct_fields__)
@@ -38,6 +48,7 @@ _ORIGINS = (
     "continued_from",
     "retried_from",
     "first_run_id",
+    "concurrency_key",
 )
 _decode_block = msgspec.json.Decoder(ReplayBlock).decode
 
@@ -48,11 +59,17 @@ def encode_waits(waits: Waits) -> str:
     cached = waits.cached
     stored = {
         "condition": None if waits.condition is None else _condition_values(waits.condition),
+        "signal": None if waits.signal is None else _condition_values(waits.signal),
         "groups": dict(waits.groups),
         "selections": [_selection_values(each) for each in waits.selections],
         **{name: getattr(waits, attribute) for name, attribute in _STORED_NAMES.items()},
         "external": list(waits.external),
         "ending": list(waits.ending),
+        "streams": list(waits.streams),
+        "places": list(waits.places),
+        "cancellation": None if waits.cancellation is None else msgspec.to_builtins(waits.cancellation),
+        "paused": None if waits.paused is None else msgspec.to_builtins(waits.paused),
+        "paused_steps": [[step, msgspec.to_builtins(each)] for step, each in waits.paused_steps.items()],
         "cached": None if cached is None else list(cached if cached[2] else cached[:2]),
     }
     return json_text.written({name: value for name, value in stored.items() if value})
@@ -67,11 +84,19 @@ def decode_waits(text: str) -> Waits:
     plain = {attribute: stored[name] for name, attribute in _STORED_NAMES.items() if name in stored}
     return Waits(
         condition=ConditionWait(**condition) if condition else None,
+        signal=SignalWait(**stored["signal"]) if "signal" in stored else None,
         groups=stored.get("groups", {}),
         selections=tuple(_selection(each) for each in stored.get("selections", ())),
         external=tuple(stored.get("external", ())),
         ending=tuple(stored.get("ending", ())),
+        streams=tuple(stored.get("streams", ())),
+        places=tuple(stored.get("places", ())),
         cached=_cached(stored.get("cached")),
+        cancellation=msgspec.convert(stored["cancellation"], CancellationRequest)
+        if "cancellation" in stored
+        else None,
+        paused=msgspec.convert(stored["paused"], Pause) if "paused" in stored else None,
+        paused_steps={step: msgspec.convert(each, Pause) for step, each in stored.get("paused_steps", ())},
         **plain,
     )
 
@@ -89,6 +114,8 @@ def encode_lineage(lineage: Lineage) -> str:
         stored["parent_close_policy"] = lineage.parent_close_policy.value
     if lineage.fire is not None:
         stored["fire"] = list(astuple(lineage.fire))
+    if lineage.copies:
+        stored["copies"] = [list(each) for each in lineage.copies]
     if lineage.attempt != 1:
         stored["attempt"] = lineage.attempt
     if lineage.retry.given:
@@ -107,11 +134,13 @@ def decode_lineage(text: str) -> Lineage:
         return NO_LINEAGE
     stored = json_text.read(text)
     retry, fire = stored.pop("retry", None), stored.pop("fire", None)
+    copies = tuple((last, RunId(run_id)) for last, run_id in stored.pop("copies", ()))
     policy = ClosePolicy(stored.pop("parent_close_policy", ClosePolicy.ABANDON))
     return Lineage(
         **stored,
         parent_close_policy=policy,
         retry=_retry(retry) if retry else NO_RETRY,
+        copies=copies,
         fire=FireKey(fire[0], fire[1], FireKind(fire[2])) if fire else None,
     )
 
@@ -138,7 +167,7 @@ def _early_block(text: str) -> ReplayBlock:
     )
 
 
-def _condition_values(condition: ConditionWait) -> dict[str, Any]:
+def _condition_values(condition: ConditionWait | SignalWait) -> dict[str, Any]:
     values = asdict(condition).items()
     return {name: value for name, value in values if value is not None and value is not False}
 
@@ -146,13 +175,15 @@ def _condition_values(condition: ConditionWait) -> dict[str, Any]:
 def _selection_values(selection: Selection) -> list[Any]:
     """A selection as nested lists: it may have a thousand members, and is written with each of their ends."""
     members = [_member_values(each) for each in selection.members.values()]
-    return [selection.id, selection.base, selection.size, selection.resolved, members]
+    stored = [selection.id, selection.base, selection.size, selection.resolved, members]
+    return stored if selection.held is None else [*stored, list(selection.held)]
 
 
 def _selection(stored: list[Any]) -> Selection:
-    identifier, base, size, resolved, members = stored
+    identifier, base, size, resolved, members, *held = stored
     made = [SelectionMember(*each) for each in members]
-    return Selection(identifier, base, size, {each.index: each for each in made}, resolved)
+    by_index = {each.index: each for each in made}
+    return Selection(identifier, base, size, by_index, resolved, tuple(held[0]) if held else None)
 
 
 def _cached(stored: list[Any] | None) -> tuple[str, int, int] | None:

@@ -12,9 +12,12 @@ There are two kinds of runs, fixed by the first completed workflow task:
 - *Stepwise* code (a generator) reports what it awaits. A single step wakes it when it ends. A *parallel group* is
   counted: the end of its last member wakes it. A *selection* is kept by member: the first member to end is recorded as
   an event right behind the event that decided it, and a member that was cancelled may end without effect. A *condition*
-  is known only by name, since only the code can evaluate it: every signal and update wakes it.
+  is known only by name, since only the code can evaluate it: every signal and update wakes it. A wait for *one
+  signal* is satisfied by the first signal of its name that no earlier wait has taken.
 - *Concurrent* code (async and await) has tasks of its own, and the server cannot know what they await: every result,
   signal, update and cancel request wakes it. Its `Waits` has no conditions, groups or selections.
+
+Until a cancellation request is delivered (`history/cancellation.py`), every end of a step wakes stepwise code.
 
 Signals are deferred (`signals_deferred`) at two moments: from the start until the first workflow task is completed,
 and from the timeout of a condition until the code has run again. A replaying worker attributes a signal found at such
@@ -56,6 +59,21 @@ class ConditionWait(Struct, frozen=True):
         return (self.key or "", self.fingerprint or "") == (key or "", fingerprint or "")
 
 
+class SignalWait(Struct, frozen=True):
+    """An open wait for one signal by its name."""
+
+    id: str
+    step: int
+    name: str
+    timer_id: str | None = None
+    delay_s: int | None = None
+    fire_at_ms: int | None = None
+    applied: bool = False
+    """Whether its signal has come; its timer is cancelled by the next completion."""
+    fired: bool = False
+    """Whether its timer has fired and is no longer counted, with or without effect."""
+
+
 class SelectionMember(Struct, frozen=True):
     """One of the alternatives of a selection: a step, or a group of steps."""
 
@@ -81,6 +99,9 @@ class Selection(Struct, frozen=True):
     """By index."""
     resolved: bool = False
     """Whether the first member has ended and was recorded."""
+    held: tuple[int, int, str] | None = None
+    """The index of the member that ended first, and its event's sequence and type, while a cancellation may still
+    interrupt the selection: it is recorded as the result when the code has run without delivering there."""
 
     def member(self, index: int) -> SelectionMember | None:
         return self.members.get(index)
@@ -91,11 +112,58 @@ class Selection(Struct, frozen=True):
     @property
     def is_over(self) -> bool:
         opened = sum(each.size for each in self.members.values())
-        return opened >= self.size and all(each.cancelled or not each.left for each in self.members.values())
+        return (
+            self.held is None
+            and opened >= self.size
+            and all(each.cancelled or not each.left for each in self.members.values())
+        )
+
+
+class CancellationDelivery(Struct, frozen=True):
+    """The call of stepwise code at which a cancellation was raised."""
+
+    sequence: int
+    kind: str
+    span: int = 1
+    operation: int | None = None
+    """Of a selection's handle: the first step of the operation that it stands for."""
+    operation_span: int = 1
+
+    @property
+    def steps(self) -> range:
+        """The steps that it interrupted."""
+        if self.operation is not None:
+            return range(self.operation, self.operation + self.operation_span)
+        return range(self.sequence, self.sequence + self.span)
+
+
+class CancellationRequest(Struct, frozen=True):
+    """A request to cancel with time to clean up. At its deadline the server closes the run."""
+
+    id: str
+    requested_at_ms: int
+    deadline_at_ms: int
+    reason: str | None = None
+    requester: tuple[str, str] | None = None
+    """Type and id of the principal; None for the server itself."""
+    event: int = 0
+    """The sequence of its event; 0 while that is buffered, and in concurrent runs."""
+    delivery: CancellationDelivery | None = None
+    asked: tuple[int, ...] = ()
+    """Steps of children that were asked to cancel and whose end the delivery awaits."""
+
+
+class Pause(Struct, frozen=True):
+    """Why nothing of a run, or no attempt of an activity, is dispatched (`core/pauses.py`)."""
+
+    at_ms: int
+    reason: str | None = None
+    by: tuple[str, str] | None = None
+    """Type and id of the principal that asked for it."""
 
 
 class Waits(Struct, frozen=True):
-    """What wakes the code of a run, and which worker has it cached."""
+    """What wakes the code of a run, what keeps it from being woken, and which worker has it cached."""
 
     condition: ConditionWait | None = None
     groups: Mapping[str, int] = field(default_factory=dict)
@@ -124,11 +192,36 @@ class Waits(Struct, frozen=True):
     cached: tuple[str, int, int] | None = None
     """The worker that has the code cached, the last event it has seen, and for how many milliseconds the run's next
     workflow task is sticky to it."""
+    signal: SignalWait | None = None
+    """The open wait for one signal."""
+    streams: tuple[str, ...] = ()
+    """Of a concurrent run: the message streams that its code reads now."""
+    cancellation: CancellationRequest | None = None
+    """The request to cancel with time to clean up."""
+    to_start: bool = False
+    """Whether the run waits to start: caps on runs leave no place for it. Its first workflow task is delayed."""
+    places: tuple[int, ...] = ()
+    """The scopes of caps on runs in which it holds a place."""
+    paused: Pause | None = None
+    """Of the run: none of its tasks is dispatched."""
+    paused_steps: Mapping[int, Pause] = field(default_factory=dict)
+    """Of single activities, by step."""
 
     @property
     def receives_cancel(self) -> bool:
         """Whether a cancel request is delivered to the code, which then ends the run by itself."""
         return self.concurrent or self.delivers_cancel
+
+    @property
+    def undelivered(self) -> CancellationRequest | None:
+        """The cancellation request that stepwise code has not received yet."""
+        asked = self.cancellation
+        return None if asked is None or asked.delivery is not None or self.cancelling else asked
+
+    def interrupts(self, step: object) -> bool:
+        """Whether a delivered cancellation has ended the code's wait for a step."""
+        asked = self.cancellation
+        return asked is not None and asked.delivery is not None and step in asked.delivery.steps
 
     def with_ended(self, step: int) -> Waits:
         """Without an activity that was asked to stop and has ended."""

@@ -19,6 +19,10 @@ PAUSE_MAX = timedelta(days=365)
 """No pause on the wire is longer."""
 
 
+_SHORTEST, _LONGEST = timedelta(milliseconds=1), timedelta(days=3650)
+"""Bounds of an interval on Temporal, where an unset maximum is 100 times the first."""
+
+
 class _TracedPolicy:
     """A hidden field for the resolution, which equality, `repr` and serialization ignore."""
 
@@ -62,6 +66,19 @@ class RetryPolicy(_TracedPolicy):
             "backoff_seconds": [ceil(pause / 1000) for pause in pauses],
             "non_retryable_error_types": list(self.non_retryable_error_types or ()),
         }
+
+    def apply_to_proto(self, proto: Any) -> None:
+        """Fill Temporal's message, so that `to_execute_kwargs()` can be splatted into temporalio's `execute_activity`.
+
+        Args:
+            proto: `temporalio.api.common.v1.RetryPolicy`.
+        """
+        longest = self.maximum_interval or self.initial_interval * 100
+        proto.initial_interval.FromTimedelta(max(self.initial_interval, _SHORTEST))
+        proto.backoff_coefficient = float(self.backoff_coefficient)
+        proto.maximum_interval.FromTimedelta(max(min(longest, _LONGEST), _SHORTEST))
+        proto.maximum_attempts = self.maximum_attempts
+        proto.non_retryable_error_types.extend(self.non_retryable_error_types or ())
 
     def pauses_ms(self) -> list[int]:
         """The backoff intervals, up to the point where they stop growing."""

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct, field
 
+from penstock.core.attribution import Caller
 from penstock.core.history.structural_limits import StructuralLimits
 from penstock.engine.runtime.query_pace import QueryPace
 from penstock.engine.runtime.query_polls import QueryPollRegistry
 from penstock.engine.runtime.stall_detector import StallDetector
+from penstock.engine.runtime.timeline_cache import TimelineCache
 from penstock.engine.runtime.upkeep import Upkeep
 from penstock.ports.archive import Archive
 from penstock.ports.coordination import Coordination, InProcess
 from penstock.ports.entropy import Entropy
+from penstock.ports.objects import NoStorage, StorageDrivers
 from penstock.ports.store import Store
 from penstock.ports.wakeups import Wakeups
 from penstock.settings import Settings
 
 
 class EngineContext(Struct, frozen=True):
-    """Ports, settings and in-process state of one server. Created once by `assembly`, passed as `ctx`."""
+    """Ports, settings and in-process state of one server. Created once by `assembly`, passed as `ctx`.
+
+    A request gets a copy that names its caller.
+    """
 
     store: Store
     wakeups: Wakeups
@@ -29,8 +37,13 @@ class EngineContext(Struct, frozen=True):
     query_pace: QueryPace = field(default_factory=QueryPace)
     upkeep: Upkeep = field(default_factory=Upkeep)
     query_polls: QueryPollRegistry = field(default_factory=QueryPollRegistry)
+    drivers: StorageDrivers = field(default_factory=NoStorage)
+    """The drivers of external storage."""
+    timelines: TimelineCache[Any] = field(default_factory=TimelineCache)
     archive: Archive | None = None
     """Where histories are archived before they are deleted; None disables archiving."""
+    caller: Caller | None = None
+    """Who sent the request; None in the server's own background duties."""
 
     @property
     def bounds(self) -> StructuralLimits:

@@ -31,6 +31,8 @@ async def wait_until(
     Returns the last value that `check` produced and whether it was done. The topic is subscribed before the first
     check, so a notification sent between a check and the wait after it is not missed.
     """
+    if wait_ms <= 0:
+        return await check()
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + wait_ms / 1000
     pause = _Pause(loop)

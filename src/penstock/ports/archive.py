@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from penstock.core.history.bundle import Bundle
+from penstock.core.audit.bundle import Bundle
 from penstock.core.model import RecordedEvent, Run
 
 

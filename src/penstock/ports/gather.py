@@ -1,4 +1,4 @@
-"""Independent reads of one operation in a single round trip."""
+"""Independent reads of one operation in a single round trip, and equal reads of one snapshot only once."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ def gather(first: Reads[First], second: Reads[Second], /) -> Reads[tuple[First, 
 def gather(
     first: Reads[First], second: Reads[Second], third: Reads[Third], /
 ) -> Reads[tuple[First, Second, Third]]: ...
+@overload
+def gather(*coroutines: Reads[First]) -> Reads[tuple[First, ...]]: ...
 @types.coroutine
 def gather(*coroutines: Reads[Any]) -> Generator[tuple[Any, ...], Sequence[Any], tuple[Any, ...]]:
     """Run coroutines in lockstep: their reads of the same step are sent together.
@@ -49,3 +51,23 @@ def gather(*coroutines: Reads[Any]) -> Generator[tuple[Any, ...], Sequence[Any],
     finally:
         for each in coroutines:
             each.close()
+
+
+@types.coroutine
+def remembering(work: Reads[First]) -> Generator[tuple[Any, ...], Sequence[Any], First]:
+    """Run a coroutine that only reads, in one snapshot: what it has read before is not read again."""
+    known: dict[Any, Any] = {}
+    answers: Sequence[Any] | None = None
+    try:
+        while True:
+            try:
+                asks = work.send(answers)
+            except StopIteration as end:
+                found: First = end.value
+                return found
+            new = tuple(dict.fromkeys(each for each in asks if each not in known))
+            if new:
+                known.update(zip(new, (yield new), strict=True))
+            answers = [known[each] for each in asks]
+    finally:
+        work.close()

@@ -11,8 +11,8 @@ decision, and *records* writes (`tx.runs.save(…)`, no await). The store guaran
 
 An operation writes each row at most once and does not read its own writes. It may be retried from the beginning after
 a serialization failure, so it must have no side effect except through `tx`.
-Locks are taken in one order everywhere: schedule, admission, queue, scope, run, task, key, lane. Ended leases are
-counted in rows of their own, which are locked only while a transaction commits.
+Locks are taken in one order everywhere: schedule, change set, admission, queue, scope, run, task, key, lane. Ended
+leases are counted in rows of their own, which are locked only while a transaction commits.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from typing import Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from penstock.errors import Reason
-from penstock.ports.tables.limits import Journal, Policies, Scopes
+from penstock.ports.tables.external_payloads import ExternalPayloads
+from penstock.ports.tables.limits import ChangeSets, Journal, Policies, Scopes
 from penstock.ports.tables.namespace_stats import NamespaceStats
 from penstock.ports.tables.next_due import NextDue
 from penstock.ports.tables.retention import Retention
 from penstock.ports.tables.retry_budgets import RetryBudgets
+from penstock.ports.tables.run_places import RunPlaces
 from penstock.ports.tables.runs import (
     Activities,
     Children,
@@ -40,8 +42,10 @@ from penstock.ports.tables.runs import (
     Updates,
 )
 from penstock.ports.tables.schedules import Schedules
+from penstock.ports.tables.series import Series
 from penstock.ports.tables.streams import Messages, Streams
 from penstock.ports.tables.tasks import Queries, Queues, Tasks
+from penstock.ports.tables.ui_sessions import UiSessions
 from penstock.ports.tables.visibility import Visibility
 from penstock.ports.tables.workers import Cohorts, Namespaces, Nonces, Workers
 from penstock.ports.wakeups import Topic
@@ -67,6 +71,8 @@ class StoreHealth(Struct, frozen=True):
     """The age of the oldest commit in progress; 0 if there is none."""
     refusal: Reason | None = None
     """Why a recent write failed: the disk is full or broken."""
+    committed: int = 0
+    """Operations that this server has committed since it started."""
 
 
 class Tx(Protocol):
@@ -105,9 +111,17 @@ class Tx(Protocol):
     @property
     def scopes(self) -> Scopes: ...
     @property
+    def change_sets(self) -> ChangeSets: ...
+    @property
+    def run_places(self) -> RunPlaces: ...
+    @property
     def journal(self) -> Journal: ...
     @property
     def retry_budgets(self) -> RetryBudgets: ...
+    @property
+    def series(self) -> Series: ...
+    @property
+    def ui_sessions(self) -> UiSessions: ...
     @property
     def workers(self) -> Workers: ...
     @property
@@ -126,6 +140,8 @@ class Tx(Protocol):
     def schedules(self) -> Schedules: ...
     @property
     def next_due(self) -> NextDue: ...
+    @property
+    def external_payloads(self) -> ExternalPayloads: ...
 
     def wake(self, topic: Topic) -> None:
         """Notify a topic after the commit, on every node that shares the store."""

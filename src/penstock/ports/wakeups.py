@@ -13,6 +13,8 @@ Topic = str
 """What may have changed: `queue:<id>` has new tasks, `run:<id>` has new events."""
 OUTBOX_TOPIC: Topic = "outbox"
 """There are messages to deliver."""
+RUN_PLACES_TOPIC: Topic = "run-places"
+"""A run that caps count has closed, one waits to start, or a cap has changed."""
 
 
 def queue_topic(queue_id: int) -> Topic:

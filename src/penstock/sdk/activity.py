@@ -12,8 +12,8 @@ from penstock.sdk.activities.context import CURRENT, current
 from penstock.sdk.activities.defaults import ActivityDefaults
 from penstock.sdk.activities.definition import ActivityDefinition, ActivityMark, RunsIn, checked_tags, mark
 from penstock.sdk.activities.info import ActivityInfo
-from penstock.sdk.activities.raw_value import RawValue
 from penstock.sdk.activities.routing import RoutingKey, RoutingKeyError, arg
+from penstock.sdk.converters.raw_value import RawValue
 from penstock.sdk.failures import ActivityThrottled
 from penstock.sdk.retry import RetryPolicy
 
@@ -29,6 +29,7 @@ __all__ = [
     "in_activity",
     "info",
     "is_cancelled",
+    "is_paused",
     "is_worker_shutdown",
     "logger",
     "report_cost",
@@ -132,7 +133,8 @@ def in_activity() -> bool:
 
 def info() -> ActivityInfo:
     """Return information about the running activity. Raises `RuntimeError` outside of activities."""
-    return current().info
+    context = current()
+    return context.info if context.shown_info is None else context.shown_info()
 
 
 def heartbeat(*details: Any) -> None:
@@ -151,6 +153,14 @@ def heartbeat(*details: Any) -> None:
 def is_cancelled() -> bool:
     """Whether this attempt was asked to stop. Responses to heartbeats say so; without heartbeats it is never known."""
     return current().cancelled.is_set()
+
+
+def is_paused() -> bool:
+    """Whether an operator has paused this activity, as a heartbeat of this attempt reported.
+
+    The attempt may go on. If it fails, it is retried after the activity was resumed. Code in a process sees False.
+    """
+    return current().paused.is_set()
 
 
 async def wait_for_cancelled() -> None:

@@ -20,6 +20,7 @@ from penstock.sdk.clients.interceptors import ClientInterceptor, OnLostLease
 from penstock.sdk.clients.schedules.schedule import Schedule
 from penstock.sdk.connection.connect_options import ConnectOptions
 from penstock.sdk.converters import DEFAULT, DataConverter
+from penstock.sdk.plugins import Plugin
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.tasks.app_queues_config import (
@@ -98,6 +99,7 @@ class Penstock:
         profile: str | None = None,
         data_converter: DataConverter = DEFAULT,
         interceptors: Sequence[ClientInterceptor] = (),
+        plugins: Sequence[Plugin] = (),
         ssl: tls.SSLContext | bool = True,
         insecure: bool | None = None,
     ) -> None:
@@ -120,6 +122,7 @@ class Penstock:
             profile: name of a profile in the profiles file.
             data_converter: encodes arguments and decodes results.
             interceptors: client interceptors, outermost first.
+            plugins: plug-ins of the app's clients and workers.
             ssl: TLS context; True verifies certificates with the default context, False disables verification.
             insecure: whether tokens may be sent over plain http to another machine.
         """

@@ -1,6 +1,12 @@
 """All errors of the SDK, for the public module `penstock.failures`."""
 
-from penstock.sdk.converters import ConversionError, PayloadTooLarge
+from penstock.sdk.converters import (
+    ConversionError,
+    ExternalPayloadError,
+    HeadersTooLarge,
+    PayloadTooLarge,
+    UnreadablePayload,
+)
 from penstock.sdk.errors.error_mapping import refusal
 from penstock.sdk.errors.failure_codec import error_from, failure_fields, failure_of
 from penstock.sdk.errors.failure_types import (
@@ -8,6 +14,7 @@ from penstock.sdk.errors.failure_types import (
     ActivityFailureError,
     ActivityThrottled,
     ApplicationError,
+    ApplicationErrorCategory,
     CancelledError,
     ChildWorkflowError,
     FailureError,
@@ -25,6 +32,7 @@ from penstock.sdk.errors.server_errors import (
     InvalidRequest,
     LeaseLost,
     NamespaceNotFoundError,
+    NotOnThisEngineError,
     PermissionDenied,
     QueryFailed,
     QueryRejected,
@@ -50,14 +58,18 @@ __all__ = [
     "ActivityNotFoundError",
     "ActivityThrottled",
     "ApplicationError",
+    "ApplicationErrorCategory",
     "Busy",
     "CancelledError",
     "ChildWorkflowError",
     "ConversionError",
+    "ExternalPayloadError",
     "FailureError",
+    "HeadersTooLarge",
     "InvalidRequest",
     "LeaseLost",
     "NamespaceNotFoundError",
+    "NotOnThisEngineError",
     "PayloadTooLarge",
     "PermissionDenied",
     "QueryFailed",
@@ -74,6 +86,7 @@ __all__ = [
     "TimeoutError",
     "Unauthorized",
     "Unreachable",
+    "UnreadablePayload",
     "UpdateFailedError",
     "UpdateRejectedError",
     "WorkerNotRegistered",

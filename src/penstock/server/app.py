@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from penstock.errors import NotFound, PenstockError, Reason
+from penstock.server.dashboard import Dashboard
 from penstock.server.handler import Endpoint, ServerContext
 from penstock.server.operations.table import OPERATIONS
 from penstock.server.problems import body_of, status_of
@@ -30,10 +31,16 @@ _PAGE_HEADERS = {
 
 
 class Application:
-    """Serves every request; unknown paths and methods get an error body like any other."""
+    """Serves every request; unknown paths and methods get an error body like any other.
 
-    def __init__(self, server: ServerContext) -> None:
+    Args:
+        server: What all endpoints share.
+        dashboard: Serves what is below `/ui`; None where there is no dashboard.
+    """
+
+    def __init__(self, server: ServerContext, dashboard: Dashboard | None = None) -> None:
         self._server = server
+        self.dashboard = dashboard
         by_path: dict[str, dict[str, Endpoint]] = {}
         for operation in OPERATIONS:
             by_path.setdefault(operation.path, {})[operation.method] = Endpoint(server, operation)
@@ -53,6 +60,11 @@ class Application:
         endpoint = self._literal.get((scope["raw_path"], method))
         if endpoint is not None:
             await endpoint(scope, receive, send)
+            return
+        if self.dashboard is not None and (
+            scope["raw_path"] == b"/ui" or scope["raw_path"].startswith(b"/ui/")
+        ):
+            await self.dashboard(scope, receive, send)
             return
         page = self._pages.get(scope["path"])
         if page is not None and method in ("GET", "HEAD"):

@@ -39,7 +39,9 @@ SERVER_CAPABILITIES: Final[Body] = {
     "parent_close_policy": True,
     "workflow_memo_updates": {"supported": True},
     "response_compression": ["gzip", "deflate"],
+    "runtime_external_payload_transport": True,
     "supported_workflow_task_commands": list(SUPPORTED),
+    "cooperative_cancellation": True,
     "concurrent_steps": True,
     "task_batches": {"poll": "max_tasks", "reports": "/worker/{kind}-tasks/batch", "hand_back": True},
 }

@@ -15,21 +15,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
+from msgspec.structs import replace as replace_fields
 
-from penstock.core.permissions import ACCESS, forbidden
+from penstock.core.attribution import caller_of
+from penstock.core.permissions import ACCESS, Principal, forbidden
 from penstock.core.scheduling.dispatch import PollStatus
 from penstock.engine.context import EngineContext
 from penstock.engine.matching.dispatcher import Dispatcher
 from penstock.engine.runtime.deadlines import SLACK_S, Deadline
-from penstock.errors import InvalidInput, PenstockError, Reason, ValidationFailed
+from penstock.errors import InvalidInput, NotFound, PenstockError, Reason, ValidationFailed
 from penstock.ports.clock import Clock
 from penstock.server.auth.access import Authenticator, NamespaceCheck, is_namespace_name
 from penstock.server.auth.signatures import AuthRequest
+from penstock.server.auth.webhooks import VerifiedWebhook, WebhookReceiver
+from penstock.server.external_payloads import prepared
 from penstock.server.metrics import Metrics
 from penstock.server.operation import Operation, OperationCall, Response
 from penstock.server.operations.contract import CONTRACT_OPERATIONS
@@ -71,6 +75,7 @@ class ServerContext:
     ctx: EngineContext
     dispatcher: Dispatcher
     authenticator: Authenticator
+    webhooks: WebhookReceiver
     namespaces: NamespaceCheck
     clock: Clock
     metrics: Metrics
@@ -92,6 +97,7 @@ class Endpoint:
     def __init__(self, server: ServerContext, operation: Operation) -> None:
         self._server, self._operation = server, operation
         self._settings = server.ctx.settings
+        self._contexts: dict[Principal, EngineContext] = {}
         self._roles = ACCESS[operation.family].roles
         self._plane = ACCESS[operation.family].plane
         self._namespaced = ACCESS[operation.family].namespaced
@@ -100,6 +106,12 @@ class Endpoint:
         if not operation.needs_version:
             self._versions |= {""}
         self._has_body = operation.method in _METHODS_WITH_BODY
+        self._takes_payloads = (
+            self._namespaced and self._has_body and not operation.takes_bytes and not operation.polls
+        )
+        self._bytes_max = self._settings.limits.payload_bytes_max
+        if operation.takes_bytes:
+            self._bytes_max = self._settings.external_storage.payload_bytes_max
         self._ignores_unknown = operation.name in CONTRACT_OPERATIONS
         self._all_optional = operation.body is not None and has_no_required_field(operation.body)
         compresses = self._settings.listen.compression_enabled
@@ -115,7 +127,7 @@ class Endpoint:
                 status = 499
                 return
             except Exception as error:
-                response = self._error_response(error)
+                response = self._error_response(error, scope.get("path_params", {}))
             status = response.status
             if ignored and isinstance(response.body, dict):
                 response = replace(response, body=_with_warnings(response.body, ignored))
@@ -128,8 +140,10 @@ class Endpoint:
     async def _handle(self, scope: Scope, receive: Receive, ignored: list[UnknownField]) -> Response:
         headers = fold_headers(scope["headers"])
         check_host(headers, self._settings.listen.allowed_hosts)
-        raw = await read_body(receive, headers, self._settings.limits.payload_bytes_max)
-        document = read_document(headers, raw) if raw and self._has_body else {}
+        raw = await read_body(receive, headers, self._bytes_max)
+        document = (
+            read_document(headers, raw) if raw and self._has_body and not self._operation.takes_bytes else {}
+        )
         if document == [] and self._all_optional:
             document = {}  # PHP encodes an object without fields as an empty list
         request = AuthRequest(
@@ -152,26 +166,29 @@ class Endpoint:
             return await self._call(scope, receive, incoming, wait_ms)
 
     async def _call(self, scope: Scope, receive: Receive, incoming: _Incoming, wait_ms: int = 0) -> Response:
-        server, request, document, principal = self._server, incoming.request, incoming.document, None
-        headers = request.headers
-        if self._roles is not None:
-            address = client_address(scope, headers, self._settings.listen)
-            principal = await server.authenticator.authenticate(request, address)
-            if not principal.acts_as & self._roles:
-                raise forbidden(principal, self._roles)
-        version = headers.get(self._version_header, "").strip()
-        if self._plane is not None and version not in self._versions:
-            raise version_error(self._plane, version)
+        server, request, document = self._server, incoming.request, incoming.document
+        address, webhook = client_address(scope, request.headers, self._settings.listen), None
+        if self._operation.takes_webhooks:
+            adapter = scope.get("path_params", {}).get("adapter", "")
+            webhook = server.webhooks.receive(adapter, request, document, address)
+        if webhook is None:
+            principal = await self._authorized(request, address)
+        else:
+            principal, document = webhook.principal, webhook.document
         parameters = read_parameters(request.raw_query) if request.raw_query else {}
-        requested = headers.get("x-namespace") or parameters.get("namespace")
-        namespace = (requested or self._settings.default_namespace).strip().lower()
-        if self._namespaced:
-            await server.namespaces.require(namespace)
-        elif not is_namespace_name(namespace):
-            raise InvalidInput(Reason.MALFORMED_REQUEST, "The namespace is not a valid name.")
+        if webhook is None:
+            requested = request.headers.get("x-namespace") or parameters.get("namespace")
+            namespace = await self._namespace(requested)
+        else:
+            namespace = await self._namespace_of(webhook)
+        if self._takes_payloads:
+            policy = server.namespaces.storage_policy(namespace)
+            document = await prepared(
+                server.ctx, namespace, policy, self._operation.name, document, request.body
+            )
         query, body = self._parsed(parameters, document, incoming.ignored)
         call = OperationCall(
-            ctx=server.ctx,
+            ctx=self._ctx_of(principal),
             dispatcher=server.dispatcher,
             metrics=server.metrics,
             principal=principal,
@@ -181,12 +198,49 @@ class Endpoint:
             body=body,
             raw=request.body,
             document=document if isinstance(document, dict) else {},
-            headers=headers,
+            headers=request.headers,
             wait_ms=wait_ms,
         )
         if self._operation.waits:
             return await _run_until_disconnect(self._operation.handle(call), receive)
         return await self._operation.handle(call)
+
+    def _ctx_of(self, principal: Principal | None) -> EngineContext:
+        """The engine's context with the caller, made once for each principal."""
+        if principal is None:
+            return self._server.ctx
+        ctx = self._contexts.get(principal)
+        if ctx is None:
+            caller = caller_of(principal, self._settings.auth.driver)
+            ctx = self._contexts[principal] = replace_fields(self._server.ctx, caller=caller)
+        return ctx
+
+    async def _authorized(self, request: AuthRequest, address: str) -> Principal | None:
+        """The principal, if it has a role of the operation, and if the request has the version header of its plane."""
+        principal = None
+        if self._roles is not None:
+            principal = await self._server.authenticator.authenticate(request, address)
+            if not principal.acts_as & self._roles:
+                raise forbidden(principal, self._roles)
+        version = request.headers.get(self._version_header, "").strip()
+        if self._plane is not None and version not in self._versions:
+            raise version_error(self._plane, version)
+        return principal
+
+    async def _namespace(self, requested: str | None) -> str:
+        namespace = (requested or self._settings.default_namespace).strip().lower()
+        if self._namespaced:
+            await self._server.namespaces.require(namespace)
+        elif not is_namespace_name(namespace):
+            raise InvalidInput(Reason.MALFORMED_REQUEST, "The namespace is not a valid name.")
+        return namespace
+
+    async def _namespace_of(self, webhook: VerifiedWebhook) -> str:
+        try:
+            return await self._namespace(webhook.namespace)
+        except NotFound as error:
+            message = f"The adapter is declared for a namespace that does not exist. {error.message}"
+            raise InvalidInput(Reason.ADAPTER_UNAVAILABLE, message) from None
 
     def _parsed(
         self, parameters: dict[str, str], document: object, ignored: list[UnknownField]
@@ -207,12 +261,17 @@ class Endpoint:
             body = parse(document, shape) if self._ignores_unknown else parse_strict(document, shape)
         return query, body
 
-    def _error_response(self, error: Exception) -> Response:
+    def _error_response(self, error: Exception, path: Mapping[str, str]) -> Response:
         if not isinstance(error, PenstockError):
             log.error("an operation failed", operation=self._operation.name, exc_info=error)
             error = PenstockError(
                 Reason.SERVER_ERROR, "The server failed; see its log for the cause.", outcome="unknown"
             )
+        refuse = self._operation.refuse
+        own = None if refuse is None else refuse(error, path, self._server.metrics)
+        if own is not None:
+            closes = error.reason is Reason.PAYLOAD_TOO_LARGE
+            return replace(own, headers={"Connection": "close"}) if closes else own
         body = body_of(error)
         retry = error.details.get("retry_after_seconds")
         headers = {"Retry-After": str(retry)} if retry is not None else {}

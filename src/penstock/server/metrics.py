@@ -37,6 +37,12 @@ class Metrics:
             ("kind", "priority"),
             registry=self.registry,
         )
+        self.bridge_events = Counter(
+            "penstock_bridge_events",
+            "Events of bridge adapters, by outcome and reason.",
+            ("outcome", "reason"),
+            registry=self.registry,
+        )
         self.open_polls = Gauge(
             "penstock_open_polls", "Polls that wait on this server.", registry=self.registry
         )
@@ -44,6 +50,11 @@ class Metrics:
         self.runs_pruned = Gauge(
             "penstock_runs_pruned",
             "Runs that this server has deleted after their retention.",
+            registry=self.registry,
+        )
+        self.payloads_deleted = Gauge(
+            "penstock_external_payloads_deleted",
+            "Objects of external storage that this server has deleted because nothing needed them.",
             registry=self.registry,
         )
         self.runs_archived = Gauge(
@@ -64,6 +75,7 @@ class Metrics:
         self.schedule_fires.labels("started").set(upkeep.fires_started)
         self.schedule_fires.labels("not_started").set(upkeep.fires_not_started)
         self.runs_pruned.set(upkeep.runs_pruned)
+        self.payloads_deleted.set(upkeep.payloads_deleted)
         self.runs_archived.set(upkeep.runs_archived)
         self.archive_failures.set(upkeep.archive_failures)
 

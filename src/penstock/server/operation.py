@@ -11,6 +11,7 @@ from typing import Any
 from penstock.core.permissions import Principal, RouteFamily
 from penstock.engine.context import EngineContext
 from penstock.engine.matching.dispatcher import Dispatcher
+from penstock.errors import PenstockError
 from penstock.server.metrics import Metrics
 from penstock.wire.request_parser import field_error
 from penstock.wire.requests import EmptyRequest, RequestModel
@@ -63,6 +64,7 @@ class Response:
 
 
 Handle = Callable[[OperationCall], Awaitable[Response]]
+Refuse = Callable[[PenstockError, Mapping[str, str], Metrics], Response | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,12 @@ class Operation:
     """Whether it returns 207 when part of the work failed."""
     needs_version: bool = True
     """Whether the version header of its plane is required; if sent, it is always checked."""
+    takes_webhooks: bool = False
+    """Whether the signature of a declared bridge adapter is accepted in place of a credential."""
+    takes_bytes: bool = False
+    """Whether the body is not JSON but the bytes of an external payload."""
+    refuse: Refuse | None = None
+    """Renders errors of the operation in a form of its own; where it returns None, they have the common one."""
     media: str = "application/json"
     """The media type of successful responses."""
 

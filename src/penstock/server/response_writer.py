@@ -38,7 +38,8 @@ class ResponseWriter:
     """Writes the responses of one operation."""
 
     def __init__(self, operation: Operation, plane: Plane | None, *, compresses: bool) -> None:
-        self._operation, self._plane, self._compresses = operation, plane, compresses
+        self._operation, self._plane = operation, plane
+        self._compresses = compresses and operation.media != "application/octet-stream"
         self._headers = COMMON_HEADERS | ({HEADERS[plane]: VERSIONS[plane]} if plane is not None else {})
 
     async def write(self, response: Response, scope: Scope, send: Send) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from penstock.core.permissions import AuthDriver, SignatureProfile
+from penstock.settings.declared_adapters import DeclaredAdapter
 from penstock.settings.limits.queue_limits import QueueLimit, limits_of_queue
 from penstock.settings.policies import (
     AuthSettings,
     CoordinationKind,
     CoordinationPolicy,
+    DashboardPolicy,
+    ExternalStorageLimits,
     LeasePolicy,
     LimitPolicy,
     ListenPolicy,
@@ -31,6 +34,9 @@ __all__ = [
     "AuthSettings",
     "CoordinationKind",
     "CoordinationPolicy",
+    "DashboardPolicy",
+    "DeclaredAdapter",
+    "ExternalStorageLimits",
     "LeasePolicy",
     "LimitPolicy",
     "ListenPolicy",

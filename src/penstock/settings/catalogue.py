@@ -20,6 +20,7 @@ from penstock.settings.types.kinds import (
     HOSTS,
     NAMESPACE,
     NETWORKS,
+    ORIGINS,
     REDIS_URL,
     SIGNING_KEY,
     word,
@@ -42,8 +43,11 @@ class Group(StrEnum):
     SERVER = "The server"
     LISTEN = "Where it listens"
     AUTH = "Who may ask"
+    BRIDGES = "Webhooks"
     STORE = "Where the truth is kept"
+    PAYLOADS = "External payloads"
     COORDINATION = "Between servers"
+    DASHBOARD = "The dashboard"
     LIMITS = "Limits"
     ADMISSION = "Admission"
     TIMES = "Times and polls"
@@ -125,6 +129,9 @@ CHAPTERS: dict[Group, tuple[Setting, ...]] = {
         Setting("DW_OPERATOR_TOKEN", AUTH_TOKEN, None,
                 "Token of operators: workflows, task queues and what can be seen of workers."),
         Setting("DW_ADMIN_TOKEN", AUTH_TOKEN, None, "Token of administrators: namespaces and maintenance too."),
+        Setting("DW_VIEWER_TOKEN", AUTH_TOKEN, None,
+                "Token of viewers: they sign in to the dashboard with it and change nothing there; the HTTP API "
+                "refuses it."),
         Setting("DW_AUTH_TOKEN", AUTH_TOKEN, None,
                 "Shared token: opens every route while no role token is set, and is a plain admin otherwise."),
         Setting("DW_WORKER_SIGNATURE_KEY", SIGNING_KEY, None, "HMAC key of workers."),
@@ -137,6 +144,11 @@ CHAPTERS: dict[Group, tuple[Setting, ...]] = {
                 "How far the clock of a signing caller may differ."),
         Setting("DW_AUTH_BACKWARD_COMPATIBLE", Flag(), "true",
                 "Accept the shared token or key; `false` leaves only the secrets of roles."),
+    ),
+    Group.BRIDGES: (
+        Setting("DW_BRIDGE_ADAPTERS", JsonObject("adapters by name"), None,
+                "Adapters that accept signed webhooks; in a file, the tables `[bridge_adapters.NAME]`.",
+                default_note="none"),
     ),
     Group.STORE: (
         Setting("DW_DATABASE_URL", DATABASE_URL, "sqlite:///penstock.db",
@@ -157,12 +169,33 @@ CHAPTERS: dict[Group, tuple[Setting, ...]] = {
                 "How long a starting server waits for a PostgreSQL that does not accept connections yet, is "
                 "recovering or is still read-only; 0 does not wait."),
     ),
+    Group.PAYLOADS: (
+        Setting("DW_EXTERNAL_STORAGE_DIR", DIRECTORY, None,
+                "Directory below which the `local` driver may keep payloads; on several servers, one that they share.",
+                default_note="no local driver"),
+        Setting("DW_EXTERNAL_STORAGE_ENDPOINTS", ORIGINS, "",
+                "Addresses of S3-compatible services that a namespace's policy may name as its endpoint.",
+                default_note="only AWS itself"),
+        Setting("DW_EXTERNAL_PAYLOAD_BYTES_MAX", Whole(1024, 1024 * _MIB, "bytes"), str(64 * _MIB),
+                "Largest payload that is kept in external storage, encoded."),
+        Setting("DW_EXTERNAL_PAYLOAD_GRACE_SECONDS", _seconds(1_200, 30 * 86_400), "86400",
+                "How long an uploaded payload that nothing refers to is kept."),
+    ),
     Group.COORDINATION: (
         Setting("DW_COORDINATION", Choice(CoordinationKind), "auto",
                 "Who lends locks and carries wake-ups between servers; `auto` is database on PostgreSQL and memory "
                 "elsewhere."),
         Setting("DW_REDIS_URL", REDIS_URL, None,
                 "The Redis of DW_COORDINATION=redis; it holds nothing that must not be lost."),
+    ),
+    Group.DASHBOARD: (
+        Setting("DW_UI", Flag(), "true",
+                "Serve the dashboard at `/ui`. There is none where requests are signed (DW_AUTH_DRIVER=signature)."),
+        Setting("DW_UI_VIEWER_PAYLOADS", Flag(), "false",
+                "Show viewers the payloads of runs: inputs, results, and what failures carry."),
+        Setting("DW_SOURCE_LINES", Flag(), "false",
+                "Ask workers to send the source lines around each frame of a failure. Viewers never see them. "
+                "`penstock dev` turns it on."),
     ),
     Group.LIMITS: (
         Setting("DW_MAX_PAYLOAD_BYTES", Whole(256, 64 * _MIB, "bytes"), str(2 * _MIB), "Largest request body."),
@@ -230,7 +263,8 @@ CHAPTERS: dict[Group, tuple[Setting, ...]] = {
         Setting("DW_ADMISSION_VERSION", Whole(0, 2**31 - 1), "0",
                 "Version of the limits declared here; a server that starts with a lower one than the stored changes "
                 "none."),
-        Setting("DW_JOURNAL", Flag(), "false", "Write every lease into the journal, for `penstock verify`."),
+        Setting("DW_JOURNAL", Flag(), "false",
+                "Write leases and the load into the journal, for `penstock verify` and `penstock trace`."),
         Setting("DW_JOURNAL_HOURS", Whole(1, 720, "hours"), "24", "How long lines of the journal are kept."),
     ),
     Group.TIMES: (

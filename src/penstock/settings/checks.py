@@ -37,8 +37,14 @@ SIGNATURE_KEYS = (
     "DW_SIGNATURE_KEY",
 )
 SHARED = ("DW_AUTH_TOKEN", "DW_SIGNATURE_KEY")
+VIEWERS = "DW_VIEWER_TOKEN"
+"""Opens the dashboard only: a server whose only secret it is refuses every request of its API."""
 
-_BY_DRIVER = {AuthDriver.TOKEN: TOKENS, AuthDriver.SIGNATURE: SIGNATURE_KEYS, AuthDriver.NONE: ()}
+_BY_DRIVER = {
+    AuthDriver.TOKEN: (*TOKENS, VIEWERS),
+    AuthDriver.SIGNATURE: SIGNATURE_KEYS,
+    AuthDriver.NONE: (),
+}
 _MAKE_ONE = 'make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
 
 
@@ -132,7 +138,7 @@ def _secrets_are_distinct(values: SettingValues) -> Iterator[CheckResult]:
 
 def _secrets_exist(values: SettingValues) -> Iterator[CheckResult]:
     driver = values.of("DW_AUTH_DRIVER", AuthDriver)
-    if usable_secrets(values):
+    if usable_secrets(values).keys() - {VIEWERS}:
         return
     if driver is AuthDriver.SIGNATURE:
         yield CheckError(
@@ -147,7 +153,7 @@ def _secrets_exist(values: SettingValues) -> Iterator[CheckResult]:
 
 def _secrets_are_used(values: SettingValues) -> Iterator[CheckResult]:
     driver = values.of("DW_AUTH_DRIVER", AuthDriver)
-    for name in (*TOKENS, *SIGNATURE_KEYS):
+    for name in (*TOKENS, VIEWERS, *SIGNATURE_KEYS):
         if not values.is_set(name):
             continue
         if name not in _BY_DRIVER[driver]:
@@ -253,7 +259,7 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[SettingValues], Iterator[CheckRes
     (("DW_AUTH_DRIVER", "DW_HOST", "DW_TRUSTED_PROXIES"), _no_open_door),
     ((*_AUTH, "DW_HOST"), _secrets_are_strong),
     (_AUTH, _secrets_are_distinct),
-    ((*_AUTH, *TOKENS, *SIGNATURE_KEYS), _secrets_exist),
+    ((*_AUTH, *TOKENS, VIEWERS, *SIGNATURE_KEYS), _secrets_exist),
     (_AUTH, _secrets_are_used),
     (
         ("DW_AUTH_DRIVER", "DW_SIGNATURE_PROFILE", "DW_HOST", "DW_TRUSTED_PROXIES", "DW_INSECURE_HTTP"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from penstock.core.limits.admission import NOTHING_DECLARED, Declaration
 from penstock.core.limits.rate_reports import REPORT_TTL_DEFAULT_MS
 from penstock.core.permissions import AuthDriver, SignatureProfile
+from penstock.settings.declared_adapters import DeclaredAdapter
 from penstock.settings.declared_limits import NO_LIMITS, DeclaredLimits
 from penstock.settings.types.addresses import Network, is_loopback
 from penstock.settings.types.database_url import StoreKind
@@ -112,6 +113,8 @@ class AuthSettings:
     signature_profile: SignatureProfile
     signature_window_ms: int
     backward_compatible: bool
+    viewer_token: Secret | None = None
+    """Opens the dashboard only, so it is not among the secrets of roles."""
 
     @property
     def secrets(self) -> RoleSecrets:
@@ -192,11 +195,31 @@ class CoordinationPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class DashboardPolicy:
+    """Whether the dashboard is served, and what it shows of payloads and of source code."""
+
+    enabled: bool = True
+    viewers_see_payloads: bool = False
+    asks_source_lines: bool = False
+    """Whether workers are asked to send source lines with failures."""
+
+
+@dataclass(frozen=True, slots=True)
 class LogPolicy:
     """Log level and format."""
 
     level: LogLevel
     format: LogFormat
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalStorageLimits:
+    """Where policies of namespaces may keep payloads, how large these may be, and how long unused ones are kept."""
+
+    directory: Path | None = None
+    endpoints: frozenset[str] = frozenset()
+    payload_bytes_max: int = 64 * 1024 * 1024
+    grace_ms: int = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +251,9 @@ class Settings:
     journal_hours: int = 24
     archive_dir: Path | None = None
     export_key: Secret | None = None
+    bridge_adapters: tuple[DeclaredAdapter, ...] = ()
+    dashboard: DashboardPolicy = DashboardPolicy()
+    external_storage: ExternalStorageLimits = ExternalStorageLimits()
     warnings: tuple[str, ...] = ()
     readings: tuple[ShownSetting, ...] = field(default=(), repr=False)
     declared: DeclaredLimits = field(default=NO_LIMITS, repr=False)

@@ -10,14 +10,20 @@ from penstock.core.permissions import AuthDriver, SignatureProfile
 from penstock.errors import ConfigurationError
 from penstock.schema.problems import InvalidValue
 from penstock.settings import checks
+from penstock.settings.bridge_adapters import SETTING as ADAPTERS
+from penstock.settings.bridge_adapters import read_adapters
 from penstock.settings.catalogue import CATALOGUE, POLL_TIMEOUT_SECONDS_MAX, Setting
+from penstock.settings.declared_adapters import DeclaredAdapter
 from penstock.settings.declared_limits import DeclaredLimits
 from penstock.settings.diagnostics import Diagnostics
 from penstock.settings.limits import admission
+from penstock.settings.limits.limit_shapes import PlacedValue
 from penstock.settings.policies import (
     AuthSettings,
     CoordinationKind,
     CoordinationPolicy,
+    DashboardPolicy,
+    ExternalStorageLimits,
     LeasePolicy,
     LimitPolicy,
     ListenPolicy,
@@ -56,13 +62,22 @@ def load(
     values, problems = _read_all(raw, server_id_default)
     diagnostics = Diagnostics()
     limits = admission.read_limits(values, raw.queues, raw.groups, diagnostics)
+    adapters = read_adapters(_declared_adapters(values, raw), environ, diagnostics)
     findings = list(checks.check(values))
     problems += diagnostics.problems
     problems += [_line(values, found) for found in findings if isinstance(found, checks.CheckError)]
     if problems:
         raise ConfigurationError("\n".join(["The configuration is not valid:", *problems]), problems=problems)
     warnings = [_line(values, found) for found in findings if isinstance(found, checks.CheckWarning)]
-    return _settings(values, limits, (*warnings, *diagnostics.cautions))
+    return _settings(values, limits, adapters, (*warnings, *diagnostics.cautions))
+
+
+def _declared_adapters(values: SettingValues, raw: RawSettings) -> PlacedValue | None:
+    """The adapters as they were given, unread: the tables of the file, or the object of the setting."""
+    if raw.adapters is not None or not values.is_set(ADAPTERS):
+        return raw.adapters
+    source = values.source(ADAPTERS)
+    return PlacedValue(values.raw(ADAPTERS), (ADAPTERS,), lambda _: source)
 
 
 def _line(values: SettingValues, found: checks.CheckResult) -> str:
@@ -84,6 +99,8 @@ def _read_all(raw: RawSettings, server_id_default: str) -> tuple[SettingValues, 
             problems.append(f"{given.origin}: {given.name} {error.message}")
     if (queues := raw.queues) is not None:
         values.put(admission.OVERRIDES, queues.value, f"{queues.origin} ({queues.shown})")
+    if (adapters := raw.adapters) is not None:
+        values.put(ADAPTERS, adapters.value, adapters.origin)
     _work_out_defaults(values, server_id_default)
     return values, problems
 
@@ -132,7 +149,12 @@ def _follow(values: SettingValues, name: str, leader: str, *, factor: int, minim
         values.forget(name)
 
 
-def _settings(values: SettingValues, limits: DeclaredLimits, warnings: tuple[str, ...]) -> Settings:
+def _settings(
+    values: SettingValues,
+    limits: DeclaredLimits,
+    adapters: tuple[DeclaredAdapter, ...],
+    warnings: tuple[str, ...],
+) -> Settings:
     return Settings(
         listen=_listen(values),
         auth=_auth(values),
@@ -168,6 +190,18 @@ def _settings(values: SettingValues, limits: DeclaredLimits, warnings: tuple[str
         journal_hours=values.of("DW_JOURNAL_HOURS", int),
         archive_dir=values.maybe("DW_ARCHIVE_DIR", Path),
         export_key=values.maybe("DW_EXPORT_SIGNATURE_KEY", Secret),
+        bridge_adapters=adapters,
+        dashboard=DashboardPolicy(
+            values.of("DW_UI", bool),
+            values.of("DW_UI_VIEWER_PAYLOADS", bool),
+            values.of("DW_SOURCE_LINES", bool),
+        ),
+        external_storage=ExternalStorageLimits(
+            directory=values.maybe("DW_EXTERNAL_STORAGE_DIR", Path),
+            endpoints=frozenset(values.of("DW_EXTERNAL_STORAGE_ENDPOINTS", tuple)),
+            payload_bytes_max=values.of("DW_EXTERNAL_PAYLOAD_BYTES_MAX", int),
+            grace_ms=_ms(values, "DW_EXTERNAL_PAYLOAD_GRACE_SECONDS"),
+        ),
         declared=limits,
         warnings=warnings,
         readings=tuple(_reading(values, setting) for setting in CATALOGUE),
@@ -206,6 +240,7 @@ def _auth(values: SettingValues) -> AuthSettings:
         signature_profile=values.of("DW_SIGNATURE_PROFILE", SignatureProfile),
         signature_window_ms=_ms(values, "DW_SIGNATURE_WINDOW_SECONDS"),
         backward_compatible=compatible,
+        viewer_token=values.maybe("DW_VIEWER_TOKEN", Secret),
     )
 
 

@@ -11,6 +11,8 @@ from penstock.schema.nearest import nearest
 from penstock.schema.paths import KeyPath
 from penstock.schema.problems import InvalidValue, quoted
 from penstock.schema.toml_file import TomlFile, read_toml_file
+from penstock.settings.bridge_adapters import SETTING as ADAPTERS
+from penstock.settings.bridge_adapters import TABLE as ADAPTERS_TABLE
 from penstock.settings.catalogue import (
     CATALOGUE,
     CLIENT_VARIABLES,
@@ -62,6 +64,8 @@ class RawSettings:
     """Limits by queue, as a table of the file instead of a text."""
     groups: PlacedValue | None = None
     """Limits of budget groups, which only a file can hold."""
+    adapters: PlacedValue | None = None
+    """Bridge adapters, as tables of the file instead of a text."""
 
 
 def gather_raw_settings(
@@ -77,10 +81,12 @@ def gather_raw_settings(
     from_environment = _from_variables(environ, ENVIRONMENT, raw)
     path = _find_config(from_flags, from_environment, config_path, raw)
     from_file = _from_file(path, raw) if path is not None else {}
-    _refuse_two_sets_of_overrides(raw, (from_flags, from_environment, from_file))
+    sources = (from_flags, from_environment, from_file)
+    raw.queues = _only_source(raw, raw.queues, OVERRIDES, "limits by queue", sources)
+    raw.adapters = _only_source(raw, raw.adapters, ADAPTERS, "bridge adapters", sources)
     for setting in CATALOGUE:
         if setting.name not in raw.given:
-            _choose(setting, (from_flags, from_environment, from_file), raw)
+            _choose(setting, sources, raw)
     return raw
 
 
@@ -157,6 +163,8 @@ def _entries(path: Path, file: TomlFile, raw: RawSettings) -> Iterator[_Entry]:
     for key, value in file.document.items():
         if key == ADMISSION:
             yield from _admission_entries(PlacedValue(value, (ADMISSION,), origin_of), raw)
+        elif key == ADAPTERS_TABLE and isinstance(value, dict):
+            raw.adapters = PlacedValue(value, (key,), origin_of)
         else:
             yield _Entry(key, _name_of(key), value, origin_of((key,)))
 
@@ -176,16 +184,23 @@ def _admission_entries(given: PlacedValue, raw: RawSettings) -> Iterator[_Entry]
         yield _Entry(each.shown, name, each.value, f"{each.origin} ({each.shown})")
 
 
-def _refuse_two_sets_of_overrides(raw: RawSettings, sources: Iterable[dict[str, RawSetting]]) -> None:
-    """Neither would win limit by limit, so that half of one would silently be lost."""
-    texts = [source[OVERRIDES] for source in sources if OVERRIDES in source]
-    if raw.queues is not None and texts:
-        raw.problems.append(
-            f"{raw.queues.origin}: [{raw.queues.shown}] and {OVERRIDES} ({texts[0].origin}) both give limits by queue,"
-            " and which holds is unclear: remove one of them"
-        )
-        raw.invalid_names.add(OVERRIDES)
-        raw.queues = None
+def _only_source(
+    raw: RawSettings,
+    table: PlacedValue | None,
+    setting: str,
+    holds: str,
+    sources: Iterable[dict[str, RawSetting]],
+) -> PlacedValue | None:
+    """The table of the file, unless a setting gives the same: neither would win entry by entry, so both are refused."""
+    texts = [source[setting] for source in sources if setting in source]
+    if table is None or not texts:
+        return table
+    raw.problems.append(
+        f"{table.origin}: [{table.shown}] and {setting} ({texts[0].origin}) both give {holds},"
+        " and which holds is unclear: remove one of them"
+    )
+    raw.invalid_names.add(setting)
+    return None
 
 
 def _name_of(key: str) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from penstock.core.history.bundle import Bundle
+from penstock.core.audit.bundle import Bundle
 from penstock.core.model import RecordedEvent, Run
 from penstock.core.timestamps import iso
 from penstock.errors import Reason, Unavailable

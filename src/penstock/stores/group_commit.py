@@ -59,10 +59,11 @@ class CommitPoint(StrEnum):
     AFTER_COMMIT = "after_commit"
 
 
-CommitHook = Callable[[CommitPoint], None]
+CommitHook = Callable[[CommitPoint, Sequence[str]], None]
+"""Receives the point, and the keys of the group's operations."""
 
 
-def no_hook(_: CommitPoint) -> None:
+def no_hook(_point: CommitPoint, _keys: Sequence[str]) -> None:
     """The hook of production: does nothing."""
 
 
@@ -75,7 +76,7 @@ REFUSES_FOR_S = 10.0
 
 
 class WriteHealth:
-    """Remembers whether writes were refused recently because the disk is full or failing.
+    """Counts committed operations, and remembers whether writes were refused because the disk is full or failing.
 
     A small write may still succeed where a large one does not, so a success proves nothing. The store counts as
     refusing until `REFUSES_FOR_S` after the last refusal; then requests are accepted again, and the next refusal
@@ -86,6 +87,7 @@ class WriteHealth:
         self._monotonic = monotonic
         self._reason: Reason | None = None
         self._refused_at = 0.0
+        self.committed = 0
 
     def refused(self, reason: Reason) -> None:
         self._reason, self._refused_at = reason, self._monotonic()

@@ -51,6 +51,7 @@ TASKS: Final = (
     "retry_due_at_ms",
     "sticky_worker_id",
     "sticky_until_ms",
+    "held_by",
 )
 ACTIVITIES: Final = (
     "status",

@@ -10,10 +10,12 @@ from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.leases import renew
 from penstock.engine.activities import activity_reports
 from penstock.engine.context import EngineContext
+from penstock.engine.maintenance.run_cap_sweepers import waiting_runs
 from penstock.engine.maintenance.sweepers.due_tasks import due_tasks
 from penstock.engine.maintenance.sweepers.due_timers import due_schedules, due_timers
 from penstock.engine.maintenance.sweepers.overdue_runs import overdue_runs
 from penstock.engine.maintenance.sweepers.pending_outbox import pending_outbox
+from penstock.engine.workflows.start_caps import UNTIL_ADMITTED_MS
 from penstock.ports.store import Tx
 from penstock.ports.tables.next_due import Due
 from penstock.ports.wakeups import queue_topic
@@ -40,13 +42,16 @@ class DueEvents:
     def __init__(self, ctx: EngineContext) -> None:
         self._ctx = ctx
         self._outbox = pending_outbox(ctx)
+        self._waiting_runs = waiting_runs(ctx)
         self._duties = (due_timers(ctx), due_schedules(ctx), due_tasks(ctx), overdue_runs(ctx))
         self._held_ms = 0
         """Time skipped while only limits held tasks back."""
 
     async def deliver(self) -> bool:
-        """Deliver outbox messages between runs. Returns whether there were any."""
-        return await self._outbox.sweep() > 0
+        """Deliver outbox messages between runs, and admit runs that wait to start. Returns whether there were any."""
+        delivered = await self._outbox.sweep()
+        await self._waiting_runs.sweep()
+        return delivered > 0
 
     async def is_working(self, asleep: Collection[ActivityAttempt]) -> bool:
         """Whether a task is running, except for activities that sleep by this clock."""
@@ -64,7 +69,10 @@ class DueEvents:
         """Return when something is next due; None for never."""
 
         async def operation(tx: Tx) -> int | None:
-            found = [await tx.timers.next_due_at_ms(), await tx.tasks.next_due_at_ms()]
+            task_at_ms = await tx.tasks.next_due_at_ms()
+            if task_at_ms is not None and task_at_ms >= UNTIL_ADMITTED_MS:
+                task_at_ms = None  # a run waits to start, which time does not change
+            found = [await tx.timers.next_due_at_ms(), task_at_ms]
             due = await tx.next_due.until(FOR_EVER_MS)
             found.append(due.get(Due.SCHEDULE))
             for activity_id in await tx.activities.overdue(FOR_EVER_MS, 1):

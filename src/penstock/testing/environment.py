@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from penstock import assembly
 from penstock.engine.context import EngineContext
+from penstock.engine.maintenance.run_cap_sweepers import waiting_runs
 from penstock.engine.maintenance.sweeper import Sweeper
 from penstock.engine.maintenance.sweepers.expired_queries import expired_queries
 from penstock.engine.maintenance.sweepers.pending_outbox import pending_outbox
@@ -24,6 +25,7 @@ from penstock.sdk.connection.transport import Transport
 from penstock.sdk.converters import DEFAULT, DataConverter
 from penstock.sdk.dispatch_options import Dispatch
 from penstock.sdk.failures import ServerRefused
+from penstock.sdk.plugins import Plugin, configured_client
 from penstock.settings import load
 from penstock.testing.due_events import ActivityAttempt, DueEvents
 from penstock.testing.errors import NothingWillHappenError, TooManySkipsError
@@ -58,6 +60,7 @@ class WorkflowEnvironment:
         patience: timedelta = timedelta(seconds=1),
         skips_max: int = 10_000,
         dispatch: Dispatch | None = None,
+        plugins: Sequence[Plugin] = (),
     ) -> WorkflowEnvironment:
         """Start a server in this process, without sockets and on an ephemeral database, with time skipping.
 
@@ -74,14 +77,14 @@ class WorkflowEnvironment:
                 `NothingWillHappenError`.
             skips_max: number of skips for one wait after which it fails with `TooManySkipsError`.
             dispatch: dispatch configuration of the client, and of workers created with it.
+            plugins: plug-ins of the client, and of workers created with it.
         """
         return await _TimeSkipping.start(
             start_time=start_time,
             namespace=namespace,
             client_options={
-                "data_converter": data_converter,
-                "interceptors": interceptors,
-                "dispatch": dispatch,
+                **configured_client(plugins, data_converter, interceptors, dispatch),
+                "plugins": plugins,
             },
             settings=settings or {},
             patience=patience,
@@ -96,6 +99,7 @@ class WorkflowEnvironment:
         interceptors: Sequence[ClientInterceptor] = (),
         settings: Mapping[str, str] | None = None,
         dispatch: Dispatch | None = None,
+        plugins: Sequence[Plugin] = (),
     ) -> WorkflowEnvironment:
         """Start a server process on SQLite in a temporary directory, in real time. It is removed at the end.
 
@@ -105,6 +109,7 @@ class WorkflowEnvironment:
             interceptors: interceptors of the client, outermost first.
             settings: settings of the server, such as `{"DW_WORKFLOW_TASK_TIMEOUT": "10"}`.
             dispatch: dispatch configuration of the client, and of workers created with it.
+            plugins: plug-ins of the client, and of workers created with it.
         """
         server = await LocalServer.start({"DW_DEFAULT_NAMESPACE": namespace} | dict(settings or {}))
         try:
@@ -115,6 +120,7 @@ class WorkflowEnvironment:
                 data_converter=data_converter,
                 interceptors=interceptors,
                 dispatch=dispatch,
+                plugins=plugins,
             )
         except BaseException:
             await server.stop()
@@ -254,7 +260,7 @@ class _TimeSkipping(WorkflowEnvironment):
 
 def _duties(ctx: EngineContext) -> list[Sweeper[Any]]:
     """Return the sweepers that are not driven by time."""
-    return [pending_outbox(ctx), expired_queries(ctx), unindexed_runs(ctx)]
+    return [pending_outbox(ctx), waiting_runs(ctx), expired_queries(ctx), unindexed_runs(ctx)]
 
 
 async def _in_vain(transport: Transport, clock: SkippableClock, wait: ResultWait, skips: int) -> Exception:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any, Unpack
-from urllib.parse import unquote, urlencode
 
 import msgspec
 
 from penstock.sdk.connection.transport import CONTROL_PLANE, WORKER_PLANE, ControlOptions, Json, WorkOptions
 from penstock.sdk.failures import refusal
 from penstock.server.app import Application
+from penstock.server.in_process import send_request
 from penstock.testing.request_tracker import RequestTracker
 from penstock.testing.skippable_clock import SkippableClock
-
-Message = MutableMapping[str, Any]
 
 
 class InProcessTransport:
@@ -81,7 +79,8 @@ class InProcessTransport:
     ) -> Json:
         self._check()
         content = b"" if body is None else msgspec.json.encode(body)
-        status, raw = await self._call(method, f"/api{path}", headers, content, query)
+        sent = headers | {"X-Namespace": self._namespace}
+        status, raw = await send_request(self._application, method, f"/api{path}", sent, content, query)
         response: Json = msgspec.json.decode(raw)
         if status >= 400:
             raise refusal(status, response)
@@ -95,51 +94,6 @@ class InProcessTransport:
                 "A test environment belongs to the event loop in which it was started, and this is another one. "
                 "With pytest-asyncio, give the fixture and the test the same loop scope."
             )
-
-    async def _call(
-        self, method: str, path: str, headers: dict[str, str], content: bytes, query: Mapping[str, str]
-    ) -> tuple[int, bytes]:
-        sent = headers | {"Host": "127.0.0.1", "X-Namespace": self._namespace}
-        if content:
-            sent["Content-Type"] = "application/json"
-        scope: Message = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": "1.1",
-            "method": method,
-            "scheme": "http",
-            "path": unquote(path),
-            "raw_path": path.encode("ascii"),
-            "query_string": urlencode(query).encode("ascii"),
-            "root_path": "",
-            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in sent.items()],
-            "client": ("127.0.0.1", 0),
-            "server": ("127.0.0.1", 0),
-        }
-        exchange = _Exchange(content)
-        await self._application(scope, exchange.receive, exchange.send)
-        return exchange.status, b"".join(exchange.parts)
-
-
-class _Exchange:
-    """One request and its response as an ASGI application sees them. The caller never disconnects: it cancels."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content: bytes | None = content
-        self.status = 0
-        self.parts: list[bytes] = []
-
-    async def receive(self) -> Message:
-        content, self._content = self._content, None
-        if content is None:
-            await asyncio.get_running_loop().create_future()
-        return {"type": "http.request", "body": content or b"", "more_body": False}
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-        else:
-            self.parts.append(message.get("body", b""))
 
 
 def _awaits_result(body: Json | None, query: Mapping[str, Any] | None) -> bool:

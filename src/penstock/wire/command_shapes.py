@@ -40,8 +40,6 @@ class WithTarget(WithPriority, kw_only=True):
 
 
 class ScheduleActivityCommand(WithTarget, kw_only=True):
-    IGNORED_FIELDS = frozenset({"worker_session"})
-
     activity_type: Name
     retry_policy: RetryPolicy | None = None
     start_to_close_timeout: Seconds | None = None
@@ -73,7 +71,7 @@ class WithSummary(RequestModel):
 
 
 class CancellationPolicy(RequestModel):
-    cancellation_policy: Name
+    cancellation_policy: Literal["try_cancel", "wait_cancellation_completed", "abandon"]
 
 
 class GroupEntry(RequestModel, kw_only=True):
@@ -193,6 +191,11 @@ class ConditionWaitCommand(RequestModel):
     timeout_seconds: Delay | None = None
 
 
+class SignalWaitCommand(RequestModel):
+    signal_name: Name
+    timeout_seconds: Delay | None = None
+
+
 class CompleteUpdateCommand(RequestModel):
     update_id: RequestId
     result: Anything = None
@@ -253,6 +256,7 @@ COMMAND_SHAPES: Final[Mapping[str, type[RequestModel]]] = {
     "upsert_search_attributes": UpsertSearchAttributesCommand,
     "upsert_memo": UpsertMemoCommand,
     "open_condition_wait": ConditionWaitCommand,
+    "open_signal_wait": SignalWaitCommand,
     "complete_update": CompleteUpdateCommand,
     "fail_update": FailUpdateCommand,
     "cancel_selection_operation": CancelSelectionCommand,

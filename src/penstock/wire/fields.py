@@ -20,6 +20,7 @@ from penstock.core.limits.policies import (
     RETRY_RATE_MIN_MICRO,
 )
 from penstock.core.limits.rates import BURST_MAX_MS, RATE_MAX_MICRO
+from penstock.core.limits.run_caps import KEY_MAX
 from penstock.core.limits.windows import PER_MINUTE_MAX
 from penstock.wire.numbers import MICRO, MILLI
 
@@ -90,6 +91,8 @@ PerMinute = Annotated[int, Meta(ge=0, le=PER_MINUTE_MAX)]
 GroupName = Annotated[str, Meta(min_length=1, max_length=GROUP_NAME_MAX, pattern=identifiers.GROUP.pattern)]
 """The name of a budget group: printable characters except slash and colon, which separate the parts of scope names."""
 
+ConcurrencyKey = Annotated[str, Meta(min_length=1, max_length=KEY_MAX, pattern=PRINTABLE)]
+"""The key of a cap on runs, chosen by who starts them."""
 AgingWait = Annotated[float, Meta(ge=0, le=AGING_WAIT_MAX_MS // MILLI)]
 AgingEvery = Annotated[int, Meta(ge=AGING_EVERY_MIN, le=AGING_EVERY_MAX)]
 ReasonText = Annotated[str, Meta(max_length=REASON_MAX, pattern=NO_NUL)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
 from penstock.core import payload_codec
+from penstock.core.external_payloads import ENVELOPE_KEY, envelope, read_reference
+from penstock.core.model import Blob
 from penstock.core.payload_codec import DEPTH_MAX, Unencodable, decode, unframe
 from penstock.errors import InvalidInput, ValidationFailed
 
@@ -15,18 +17,20 @@ __all__ = ["CODEC", "DEPTH_MAX", "Payload", "decode", "encode", "parse", "parse_
 CODEC: Final = "avro"
 _BLOB_PREFIX: Final = "wwHioz3/VYAiN"
 _ENVELOPE_KEYS: Final = {"codec", "blob"}
-_EXTERNAL_KEYS: Final = ("external_storage", "external_payload")
+_REFERENCE_KEYS: Final = {"codec", ENVELOPE_KEY}
+_ADDRESS_KEY: Final = "external_storage"
+_EXTERNAL_KEYS: Final = (_ADDRESS_KEY, ENVELOPE_KEY)
 
 
 class Payload(Struct, frozen=True):
-    """An encoded value that the server passes on without decoding it."""
+    """An encoded value that the server passes on without decoding it, or the reference to one kept elsewhere."""
 
     codec: str
     blob: str
 
-    def envelope(self) -> dict[str, str]:
+    def envelope(self) -> dict[str, Any]:
         """The envelope that workers and clients receive."""
-        return {"codec": self.codec, "blob": self.blob}
+        return envelope(Blob(self.blob))
 
 
 def parse(value: object, field: str) -> Payload:
@@ -67,6 +71,11 @@ def encode(value: object, field: str = "payload") -> Payload:
         raise _refused(field, str(error)) from None
 
 
+def is_blob(text: str) -> bool:
+    """Whether a text begins as an encoded payload does."""
+    return text.startswith(_BLOB_PREFIX) and text.isascii()
+
+
 # Envelopes
 
 
@@ -82,8 +91,17 @@ def _parse_envelope(value: dict[object, object], field: str) -> Payload:
         raise _refused(f"{field}.codec", 'must be "avro", the only codec this server accepts')
     if value.keys() == _ENVELOPE_KEYS:
         return _parse_blob(value["blob"], f"{field}.blob")
-    if any(key in value for key in _EXTERNAL_KEYS):
-        raise _refused(field, "refers to external storage, which this server does not support")
+    if value.keys() == _REFERENCE_KEYS:
+        reference = read_reference(value[ENVELOPE_KEY])
+        if reference is None:
+            raise _refused(f"{field}.{ENVELOPE_KEY}", "must be a reference that this server has given out")
+        return Payload(CODEC, reference.blob)
+    if _ADDRESS_KEY in value:
+        raise _refused(
+            field,
+            "is an address in external storage, and this server follows no addresses. Upload the payload "
+            "to /api/external-payloads/v1 and send the reference that it answers",
+        )
     raise _refused(field, "must be an envelope with exactly the keys codec and blob")
 
 

@@ -12,6 +12,9 @@ Objects whose keys belong to the caller (`input`, `memo`, `search_attributes`, `
 plain `dict` and are not checked. Commands of a workflow task are plain objects as well, but their `type` determines
 their model, so they are checked too.
 
+PHP encodes an object without fields as `[]`. That is read as an empty object where a field holds an object or mapping
+and no list (`memo`, `retry_policy`, `workflow_definition_fingerprints`), and nothing else would be valid there.
+
 A valid request costs one conversion by msgspec and one comparison of key sets per object. Everything about a model is
 computed once; errors are found by converting field after field, which only invalid requests pay for.
 """
@@ -23,7 +26,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -51,6 +55,9 @@ def parse(body: object, shape: type[S]) -> S:
     try:
         return msgspec.convert(body, shape, strict=True)
     except msgspec.ValidationError as error:
+        as_objects = _with_empty_objects(body, shape)
+        if as_objects != body:
+            return parse(as_objects, shape)
         raise ValidationFailed(_every_error(body, shape) or {_field(error): [_text(error, body)]}) from None
 
 
@@ -214,6 +221,34 @@ def _shapes_in(kind: Any, *, is_mapping: bool) -> Iterator[tuple[type[Struct], b
 def _unknown_field(name: str, path: str, known: Iterable[str]) -> UnknownField:
     shown = name[:_NAME_SHOWN_MAX]
     return UnknownField(f"{path}{shown}", tuple(nearest(shown, known)[:2]))
+
+
+def _with_empty_objects(document: object, shape: type[Struct]) -> object:
+    """The document with `{}` for each `[]` that stands for an object, at any depth."""
+    if not isinstance(document, dict):
+        return document
+    kinds = {field.encode_name: _value_types(field.type) for field in _fields(shape)}
+    return {name: _with_empty_object(value, kinds.get(name, ())) for name, value in document.items()}
+
+
+def _with_empty_object(value: object, kinds: tuple[Any, ...]) -> object:
+    shapes_here = [each for each in kinds if isinstance(each, type) and issubclass(each, Struct)]
+    if value == [] and not any(each in (Any, list) or get_origin(each) is list for each in kinds):
+        is_mapping = any(each is dict or get_origin(each) is dict for each in kinds)
+        return {} if is_mapping or any(map(has_no_required_field, shapes_here)) else value
+    if isinstance(value, dict) and len(shapes_here) == 1:
+        return _with_empty_objects(value, shapes_here[0])
+    if isinstance(value, list):
+        inside = next((_value_types(get_args(each)[0]) for each in kinds if get_origin(each) is list), ())
+        return [_with_empty_object(each, inside) for each in value]
+    return value
+
+
+def _value_types(kind: Any) -> tuple[Any, ...]:
+    """The members of a type that is a union, without annotations."""
+    if get_origin(kind) in (Union, UnionType):
+        return tuple(inner for each in get_args(kind) for inner in _value_types(each))
+    return _value_types(get_args(kind)[0]) if get_origin(kind) is Annotated else (kind,)
 
 
 def _every_error(body: object, shape: type[Struct]) -> dict[str, list[str]]:

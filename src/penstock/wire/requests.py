@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from penstock.core.history.cancellation import CLEANUP_MAX_S
 from penstock.wire.fields import (
     INT_MAX,
     NO_NUL,
@@ -18,6 +19,7 @@ from penstock.wire.fields import (
     AgingWait,
     Attempt,
     BurstSeconds,
+    ConcurrencyKey,
     Cost,
     Delay,
     DelayMs,
@@ -104,6 +106,12 @@ class SetExternalStorage(RequestModel):
     config: StorageConfig | None = None
 
 
+class TestStorage(RequestModel):
+    driver: Literal["local", "s3", "gcs", "azure"] | None = None
+    small_payload_bytes: Annotated[int, Meta(ge=1, le=1_048_576)] | None = None
+    large_payload_bytes: Annotated[int, Meta(ge=1, le=16_777_216)] | None = None
+
+
 class NestedPriority(RequestModel):
     """Priority level, fairness key and weight in one object, as in Temporal."""
 
@@ -153,6 +161,8 @@ class StartWorkflow(WithIdPolicies, kw_only=True):
     start_delay_seconds: Delay | None = None
     start_delay_ms: DelayMs | None = None
     """Delay before the first workflow task; timeouts count from then on. Milliseconds take precedence."""
+    concurrency_key: ConcurrencyKey | None = None
+    """The key whose cap on runs counts the workflow."""
     deliver_cancel: bool | None = None
     """Deliver a cancel request that arrives before the first workflow task to the code, instead of closing the run.
 
@@ -215,6 +225,12 @@ class StartActivity(WithIdPolicies, kw_only=True):
 class EndRun(RequestModel):
     reason: Text1000 | None = None
     request_id: RequestId | None = None
+
+
+class RequestCancellation(RequestModel):
+    reason: Text1000 | None = None
+    cleanup_timeout_seconds: Annotated[int, Meta(ge=1, le=CLEANUP_MAX_S)] | None = None
+    """How long the code may clean up before the server closes the run; 60 by default."""
 
 
 class AskQuery(RequestModel):
@@ -316,6 +332,8 @@ class ReadHistory(RequestModel):
     next_page_token: Annotated[str, Meta(max_length=1000)] | None = None
     wait_new_event: bool = False
     order: Literal["asc", "desc"] = "asc"
+    derived: bool = True
+    """Whether events of the audit trail stand among the recorded ones."""
 
 
 class ListWorkers(RequestModel):
@@ -452,6 +470,25 @@ class TaskLease(RequestModel):
     workflow_task_attempt: Attempt
 
 
+Step = Annotated[int, Meta(ge=1, le=INT_MAX)]
+Span = Annotated[int, Meta(ge=1, le=1000)]
+
+
+class DeliverCancellation(TaskLease):
+    """The call at which the code of a workflow task receives a requested cancellation."""
+
+    request_id: Name
+    sequence: Step
+    call_kind: Literal[
+        "activity", "local_activity", "timer", "condition", "signal", "child", "parallel", "selection_handle"
+    ]
+    sequence_span: Span | None = None
+    """Of a parallel group or selection: its size."""
+    operation_sequence: Step | None = None
+    """Of a selection's handle: the first step of its operation."""
+    operation_sequence_span: Span | None = None
+
+
 class ReadTaskHistory(TaskLease):
     next_history_page_token: Annotated[str, Meta(max_length=1000)]
     history_page_size: HistoryPage | None = None
@@ -462,13 +499,20 @@ class StreamCursor(RequestModel):
     through_position: Annotated[int, Meta(ge=0, le=INT_MAX)]
 
 
+class StreamWait(RequestModel):
+    stream_name: Name
+    after_position: Annotated[int, Meta(ge=0, le=INT_MAX)] | None = None
+
+
 class CompleteWorkflowTask(TaskLease):
-    IGNORED_FIELDS = frozenset({"message_stream_waits", "sticky_cache"})
+    IGNORED_FIELDS = frozenset({"sticky_cache"})
 
     commands: Annotated[list[Object], Meta(max_length=10_000)]
     """At least one, unless the run is concurrent."""
     message_stream_cursors: Annotated[list[StreamCursor], Meta(max_length=1000)] | None = None
     """How far the code has read its message streams."""
+    message_stream_waits: Annotated[list[StreamWait], Meta(max_length=100)] | None = None
+    """The streams that the code reads now. Those of a stepwise run follow from its condition."""
     concurrent: bool | None = None
     """The run is concurrent: its code may await many steps at once."""
     cached: bool | None = None
@@ -511,6 +555,10 @@ class ActivityFailure(RequestModel):
     timeout_type: Name | None = None
     cancelled: bool | None = None
     malformed_output: bool | None = None
+    category: Name | None = None
+    """How serious it is for operators of the worker: `benign` is expected."""
+    encoded_attributes: Anything = None
+    """Message and stack trace as a payload, if their sender hides them."""
     details: Anything = None
     cause: Object | None = None
     """The cause, an object of the same form, possibly with a cause of its own."""

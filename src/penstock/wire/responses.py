@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
+from penstock.core import external_payloads
 from penstock.core.history.events import CODEC
 from penstock.core.history.structural_limits import StructuralLimits, limit_warnings
 from penstock.core.last_error import split_error
@@ -18,7 +19,6 @@ from penstock.core.model import (
     Blob,
     Cohort,
     Namespace,
-    RecordedEvent,
     Run,
     Task,
     TaskKind,
@@ -29,6 +29,7 @@ from penstock.core.model import (
 from penstock.core.priority_levels import PRIORITY_KEYS
 from penstock.core.scheduling.cohorts import CohortView, is_stale, status_now
 from penstock.core.timestamps import iso, iso_or_none
+from penstock.core.waits import CancellationRequest, Pause
 from penstock.errors import PenstockError
 from penstock.wire import payloads
 from penstock.wire.activities.progress import summary
@@ -37,7 +38,7 @@ Body = dict[str, Any]
 
 
 def envelope(blob: Blob | None) -> Body | None:
-    return None if blob is None else {"codec": CODEC, "blob": blob}
+    return None if blob is None else external_payloads.envelope(blob)
 
 
 def readable(blob: Blob | None) -> object:
@@ -92,6 +93,7 @@ def run_summary(run: Run) -> Body:
         "status_bucket": run.status.bucket,
         "is_terminal": run.status.is_terminal,
         "closed_reason": run.closed_reason,
+        "is_paused": run.waits.paused is not None,
         "task_queue": run.task_queue,
         "payload_codec": CODEC,
         "started_at": iso(run.started_at_ms),
@@ -103,12 +105,21 @@ def run_summary(run: Run) -> Body:
     }
 
 
+def pause(paused: Pause | None) -> Body | None:
+    """The pause of a run or an activity."""
+    if paused is None:
+        return None
+    by = None if paused.by is None else {"type": paused.by[0], "id": paused.by[1]}
+    return {"paused_at": iso(paused.at_ms), "reason": paused.reason, "principal": by}
+
+
 def run_detail(run: Run, status: str, run_count: int, is_current: bool, bounds: StructuralLimits) -> Body:
     open_ = run.is_open and is_current
     return run_summary(run) | {
         "status": status,
         "run_count": run_count,
         "is_current_run": is_current,
+        "pause": pause(run.waits.paused),
         "compatibility": run.compatibility,
         "execution_timeout_seconds": run.execution_timeout_s,
         "run_timeout_seconds": run.run_timeout_s,
@@ -118,8 +129,9 @@ def run_detail(run: Run, status: str, run_count: int, is_current: bool, bounds: 
         "input_envelope": envelope(run.input),
         "output": readable(run.output),
         "output_envelope": envelope(run.output),
-        "wait_kind": _wait_kind(run),
-        "wait_reason": _wait_reason(run),
+        **run_wait(run),
+        "waits_to_start": run.waits.to_start,
+        "concurrency_key": run.lineage.concurrency_key,
         "open_activities": run.open_activities,
         "open_timers": run.open_timers,
         "pending": {
@@ -181,6 +193,11 @@ def _origin(run: Run) -> Body:
     }
 
 
+def run_wait(run: Run) -> Body:
+    """What a run waits for, as a word and as a sentence; both are null once it is closed."""
+    return {"wait_kind": _wait_kind(run), "wait_reason": _wait_reason(run)}
+
+
 def _wait_kind(run: Run) -> str | None:
     if not run.is_open:
         return None
@@ -188,6 +205,8 @@ def _wait_kind(run: Run) -> str | None:
         return "replay_blocked"
     if run.waits.condition is not None:
         return "condition"
+    if run.waits.signal is not None:
+        return "signal"
     for kind, count in (
         ("activity", run.open_activities),
         ("child", run.open_children),
@@ -210,6 +229,8 @@ def _wait_reason(run: Run) -> str | None:
     waiting = run.waits
     condition = waiting.condition
     parts = [] if condition is None else [f"condition {condition.key}" if condition.key else "a condition"]
+    if waiting.signal is not None:
+        parts.append(f"signal {waiting.signal.name}")
     for count, one, several in (
         (run.open_activities, "open activity", "open activities"),
         (run.open_children, "open child", "open children"),
@@ -222,24 +243,6 @@ def _wait_reason(run: Run) -> str | None:
     if not parts and waiting.concurrent:
         return "Waiting for a signal or an update, or for a worker to take its workflow task"
     return "Waiting for " + " and ".join(parts) if parts else "Waiting for a worker to take its workflow task"
-
-
-def control_event(event: RecordedEvent, run: Run) -> Body:
-    """An event as operators see it; the first one includes the input of the run."""
-    payload: Any = msgspec.Raw(event.payload.encode())
-    if event.sequence == 1:
-        payload = json.loads(event.payload) | {"arguments": run.input}
-    return {
-        "id": event.id,
-        "event_id": event.sequence,
-        "sequence": event.sequence,
-        "event_type": event.type,
-        "type": event.type,
-        "timestamp": iso(event.recorded_at_ms),
-        "recorded_at": iso(event.recorded_at_ms),
-        "workflow_task_id": event.task_id,
-        "payload": payload,
-    }
 
 
 def page_token(text: str | int) -> str:
@@ -351,6 +354,8 @@ def lease(task: Task, run: Run | None, now_ms: int) -> Body:
         "task_type": task.kind.value,
         "workflow_id": run.workflow_id if run else None,
         "run_id": task.run_id,
+        "type": task.type or None,
+        "fairness_key": task.key or None,
         "lease_owner": task.lease_owner,
         "leased_at": iso_or_none(task.leased_at_ms),
         "lease_expires_at": iso(task.lease_expires_at_ms),
@@ -423,3 +428,12 @@ def _fingerprints(workers: Sequence[WorkerRecord]) -> Body:
 
 def active_workers(workers: list[WorkerRecord], now_ms: int, stale_after_ms: int) -> list[WorkerRecord]:
     return [each for each in workers if status_now(each, now_ms, stale_after_ms) is WorkerStatus.ACTIVE]
+
+
+def cancellation(asked: CancellationRequest) -> Body:
+    """A request to cancel with time to clean up."""
+    return {
+        "request_id": asked.id,
+        "requested_at": iso(asked.requested_at_ms),
+        "cleanup_deadline_at": iso(asked.deadline_at_ms),
+    }

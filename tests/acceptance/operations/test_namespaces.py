@@ -37,9 +37,14 @@ async def test_a_namespace_is_made_described_changed_listed_and_deleted(cluster:
 
 async def test_a_namespace_keeps_where_its_large_payloads_go(cluster: Cluster, scene: Cluster) -> None:
     path = f"/api/namespaces/{scene.namespace}/external-storage"
-    asked = {"driver": "s3", "threshold_bytes": 4096, "config": {"bucket": "payloads", "region": "eu"}}
+    asked = {
+        "driver": "s3",
+        "enabled": False,
+        "threshold_bytes": 4096,
+        "config": {"bucket": "payloads", "region": "eu"},
+    }
     stored = (await cluster.ask("PUT", path, asked, role="admin")).expect(200)
-    assert stored["external_payload_storage"] == asked | {"enabled": True}
+    assert stored["external_payload_storage"] == asked
     (await cluster.ask("PUT", path, {"driver": "ftp"}, role="admin")).expect(422, "validation_failed")
     (await cluster.ask("PUT", "/api/namespaces/nowhere/external-storage", asked, role="admin")).expect(
         404, "namespace_not_found"

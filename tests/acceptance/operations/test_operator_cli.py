@@ -207,7 +207,7 @@ async def test_a_run_is_found_read_followed_and_signalled_to_its_end(
 
         followed = await ended(follower)
         assert followed.code == 0
-        assert 'approve  arguments ["Ada"]' in followed.out
+        assert 'approve  by admin  arguments ["Ada"]' in followed.out
         assert "WorkflowCompleted" in followed.out
         assert "completed" in followed.out.splitlines()[-3]
 

@@ -14,7 +14,7 @@ import pytest
 import penstock
 from penstock.errors import Reason
 from penstock.server.problems import STATUS
-from tests.acceptance.cluster import Cluster, Hand, Json, Reply, stranger
+from tests.acceptance.cluster import Cluster, Hand, Json, Reply, stranger, until
 
 SETTINGS = {
     "DW_MAX_PAYLOAD_BYTES": "20000",
@@ -37,6 +37,11 @@ ELSEWHERE = {
     Reason.REQUEST_ID_CONFLICT: "the server's tests of streams, and the engine's of signals and updates",
     Reason.ACTIVITY_CANCELLED: "the tests of SDK flows: an activity that a selection gave up",
     Reason.RUN_NOT_CLOSED: "the server's tests of keeping house",
+    Reason.ANOTHER_RUN_OPEN: "the server's tests of operations on runs",
+    Reason.RUN_IN_USE: "the engine's tests of the deletion of runs",
+    Reason.RUN_NOT_COPYABLE: "the engine's tests of resets",
+    Reason.ACTIVITY_NOT_ACTIVE: "the server's tests of operations on activities",
+    Reason.ACTIVITY_RUNNING: "the server's tests of operations on activities",
     Reason.ARCHIVE_UNAVAILABLE: "the server's and the engine's tests of retention",
     Reason.QUERY_WORKFLOW_STATE_UNAVAILABLE: "the engine's tests of what a review found: a history too long to ask",
     Reason.SERVER_ERROR: "test_drivers: a driver without any secret",
@@ -44,6 +49,27 @@ ELSEWHERE = {
     Reason.SIGNATURE_STALE: "test_drivers",
     Reason.SIGNATURE_REPLAYED: "test_drivers",
     Reason.TOO_MANY_AUTH_FAILURES: "test_authority",
+    Reason.DUPLICATE_START: "test_contract_events: it is an outcome, not a refusal",
+    Reason.SIGNATURE_MISSING: "test_webhooks, with declared adapters",
+    Reason.AUTH_FAILED: "test_webhooks, with declared adapters",
+    Reason.ADAPTER_UNAVAILABLE: "test_webhooks, with declared adapters",
+    Reason.MAPPING_VALUE_MISSING: "test_webhooks, with declared adapters",
+    Reason.EXTERNAL_STORAGE_NOT_CONFIGURED: "test_payload_routes",
+    Reason.EXTERNAL_STORAGE_DISABLED: "the tests of the engine's external payloads",
+    Reason.EXTERNAL_PAYLOAD_NOT_FOUND: "test_payload_routes",
+    Reason.EXTERNAL_PAYLOAD_UNAVAILABLE: "test_payload_routes",
+    Reason.EXTERNAL_PAYLOAD_UNSUPPORTED: "test_payload_routes",
+    Reason.EXTERNAL_PAYLOAD_OVERSIZED: "test_payload_routes",
+    Reason.EXTERNAL_PAYLOAD_INTEGRITY_MISMATCH: "test_payload_routes",
+    Reason.EXTERNAL_PAYLOAD_EXPIRED: "the tests of the engine's external payloads",
+    Reason.STORAGE_DRIVER_UNAVAILABLE: "test_payload_routes",
+    Reason.ZONE_DATA_OUTDATED: "the engine's tests of zone data",
+    Reason.RUN_CAP_REACHED: "the server's tests of caps on runs",
+    Reason.RUN_CAP_CONTRADICTION: "the server's tests of caps on runs",
+    Reason.CHANGE_SET_NOT_FOUND: "the server's tests of change sets",
+    Reason.CHANGE_SET_STALE: "the server's tests of change sets",
+    Reason.CHANGE_SET_STATE_CONFLICT: "the server's tests of change sets",
+    Reason.SCHEDULE_VERSION_CONFLICT: "the server's tests of schedule queries",
     Reason.LONG_POLL_CAPACITY_EXHAUSTED: "test_lifecycle",
     Reason.CONFIGURATION_INVALID: "test_lifecycle: the exit of a server that did not start",
     Reason.PORT_IN_USE: "test_lifecycle",
@@ -108,6 +134,39 @@ async def test_a_reason_comes_with_its_status_and_prose_for_people(scene: Cluste
     assert reply["message"]
 
 
+# --- webhooks ---
+
+
+async def webhook(scene: Cluster, adapter: str = "crm", **fields: Any) -> Reply:
+    event = {
+        "action": "start_workflow",
+        "idempotency_key": "webhook-1",
+        "target": {"workflow_type": "greeter", "task_queue": "q"},
+    }
+    return await scene.post(f"/api/bridge-adapters/webhook/{adapter}", event | fields)
+
+
+@provokes(Reason.MALFORMED_PAYLOAD)
+async def webhook_without_a_workflow_type(scene: Cluster) -> Reply:
+    return await webhook(scene, target={})
+
+
+@provokes(Reason.UNSUPPORTED_ACTION)
+async def webhook_with_an_unknown_action(scene: Cluster) -> Reply:
+    return await webhook(scene, action="handoff_external_task")
+
+
+@provokes(Reason.UNSUPPORTED_ROUTING)
+async def webhook_to_an_adapter_whose_name_is_too_long(scene: Cluster) -> Reply:
+    return await webhook(scene, "a" * 65)
+
+
+@provokes(Reason.UNKNOWN_TARGET)
+async def webhook_that_signals_a_workflow_that_does_not_exist(scene: Cluster) -> Reply:
+    target = {"workflow_id": "nowhere", "signal_name": "advance"}
+    return await webhook(scene, action="signal_workflow", target=target)
+
+
 # --- schedules ---
 
 
@@ -166,6 +225,50 @@ async def schedule_history_after_a_word(scene: Cluster) -> Reply:
 async def redrive_of_an_open_run(scene: Cluster) -> Reply:
     begun = (await scene.start("open")).expect(201)
     return await scene.post(f"/api/workflows/open/runs/{begun['run_id']}/redrive", {})
+
+
+@provokes(Reason.NOT_A_DECISION_POINT)
+async def reset_of_a_run_that_has_decided_nothing(scene: Cluster) -> Reply:
+    (await scene.start("open")).expect(201)
+    return await scene.post("/api/workflows/open/reset", {"event": 1})
+
+
+@provokes(Reason.COOPERATIVE_CANCELLATION_NOT_SUPPORTED)
+async def cleanup_that_no_worker_can_be_asked_for(scene: Cluster) -> Reply:
+    (await scene.start("open")).expect(201)
+    return await scene.post("/api/workflows/open/request-cancellation", {"reason": "enough"})
+
+
+async def deliver(scene: Cluster, sequence: int, *commands: Json, request: str = "") -> Reply:
+    """Deliver a cancellation that was requested after the code had sent these commands, and their timer had fired."""
+    worker = await scene.worker("careful", capabilities=["cooperative_cancellation"])
+    (await scene.start("open")).expect(201)
+    if commands:
+        (await worker.decide(await worker.take(), *commands)).expect(200)
+        await until(lambda: _has_fired(scene))
+    asked = (await scene.post("/api/workflows/open/request-cancellation", {})).expect(200)
+    named = {"request_id": request or asked["cancellation_request"]["request_id"]}
+    call = {"sequence": sequence, "call_kind": "timer"}
+    return await worker.report(await worker.take(), "deliver-cancellation", **named, **call)
+
+
+async def _has_fired(scene: Cluster) -> bool:
+    return "TimerFired" in await scene.event_types("open")
+
+
+@provokes(Reason.CANCELLATION_NOT_REQUESTED)
+async def delivery_of_another_request(scene: Cluster) -> Reply:
+    return await deliver(scene, 1, request="never")
+
+
+@provokes(Reason.CANCELLATION_CALL_MISMATCH)
+async def delivery_at_a_call_that_does_not_exist(scene: Cluster) -> Reply:
+    return await deliver(scene, 9)
+
+
+@provokes(Reason.CANCELLATION_CALL_RESOLVED)
+async def delivery_at_a_call_that_has_a_result(scene: Cluster) -> Reply:
+    return await deliver(scene, 1, {"type": "start_timer", "delay_seconds": 0})
 
 
 @provokes(Reason.UPDATE_NOT_FOUND)

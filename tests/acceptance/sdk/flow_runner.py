@@ -110,6 +110,11 @@ class Flows:
         replayer.replay(reply.body, workflow_id=past.workflow_id, run_id=past.run_id)
         report = verify_bundle(reply.body)
         assert (report["status"], report["findings"]) == ("ok", []), report
+        page = await self.scene.get(
+            f"/api/workflows/{past.workflow_id}/runs/{past.run_id}/history?page_size=1000"
+        )
+        audited = page.expect(200)["events"]
+        replayer.replay(audited, workflow_id=past.workflow_id, run_id=past.run_id)
 
     async def runs(self, workflow_id: str) -> list[str]:
         return [run.run_id for run in (await self.client.list_workflow_runs(workflow_id)).runs]

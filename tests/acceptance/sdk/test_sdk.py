@@ -271,7 +271,7 @@ async def test_the_client_describes_lists_and_reads_histories(
     page = await handle.get_history(page_size=2)
     more = await handle.get_history(page_size=100, next_page_token=page["next_page_token"])
     types = [event["event_type"] for event in page["events"] + more["events"]]
-    assert (types[0], types[-1]) == ("WorkflowStarted", "WorkflowCompleted")
+    assert (types[0], types[-1]) == ("StartAccepted", "WorkflowCompleted")
 
 
 async def test_a_standalone_activity_is_run_by_the_same_worker(

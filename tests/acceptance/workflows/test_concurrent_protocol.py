@@ -88,6 +88,24 @@ async def test_the_code_is_asked_to_end_and_does(scene: Cluster) -> None:
     assert (closed["status"], closed["closed_reason"]) == ("cancelled", "cancelled")
 
 
+async def test_code_that_does_not_end_in_the_time_it_was_given_is_closed(scene: Cluster) -> None:
+    (await scene.start("order-1")).expect(201)
+    worker = await scene.worker("w-1")
+    await step(worker, await worker.take(), CHARGE)
+    path = "/api/workflows/order-1/request-cancellation"
+    asked = (await scene.post(path, {"cleanup_timeout_seconds": 1})).expect(200)
+    task = await worker.take()
+    assert (types(task)[-1], "cancellation_request" in task) == ("CancelRequested", False)
+
+    async def closed() -> bool:
+        return (await scene.describe("order-1"))["status"] == "cancelled"
+
+    await until(closed)
+    last = (await scene.events("order-1"))[-1]
+    deadline = asked["cancellation_request"]["cleanup_deadline_at"]
+    assert (last["event_type"], last["payload"]["cleanup_deadline_at"]) == ("WorkflowCancelled", deadline)
+
+
 async def test_runs_signal_and_cancel_each_other_and_learn_what_became_of_it(scene: Cluster) -> None:
     worker = await scene.worker("w-1")
     (await scene.start("order-2")).expect(201)

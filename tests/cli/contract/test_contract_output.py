@@ -236,3 +236,35 @@ def test_a_description_that_follows_waits_for_the_result(contract: Run, server: 
     result = contract("workflow:describe", "a", "--follow", "--json")
     assert result.exit_code == 0, result.output
     assert printed(result.stdout)["status"] == "completed"
+
+
+def test_a_schedule_is_created_with_the_flags_of_the_contract(contract: Run, server: RecordedServer) -> None:
+    server.answer("POST", "/schedules/preview", {"next_fire_times": [], "in_words": [], "warnings": []})
+    server.answer("POST", "/schedules", {"schedule_id": "daily", "outcome": "created"}, status=201)
+    line = ("--schedule-id=daily", "--workflow-type=a", "-c", "0 6 * * *", "--interval=PT30M", "-i", "[1]")
+    result = contract("schedule:create", *line, "--overlap-policy=skip", "--jitter=60", "--json")
+    assert result.exit_code == 0, result.output
+    body = server.requests[-1].body
+    assert (body["schedule_id"], body["overlap_policy"], body["jitter_seconds"]) == ("daily", "skip", 60)
+    assert body["spec"] == {"cron_expressions": ["0 6 * * *"], "intervals": [{"every": "PT30M"}]}
+    assert (body["action"]["workflow_type"], body["action"]["input"]) == ("a", [1])
+    assert printed(result.stdout)["namespace"] == "default"
+
+
+def test_the_id_of_a_schedule_is_given_once(contract: Run) -> None:
+    result = contract("schedule:create", "a", "--schedule-id=b", "-t", "x", "-c", "@daily")
+    assert result.exit_code == 2
+    assert "ID and --schedule-id contradict each other" in result.stderr
+
+
+def test_a_missing_option_is_named_in_the_error_as_json(contract: Run) -> None:
+    result = contract("bridge:webhook", "stripe", "--json")
+    assert result.exit_code == 2
+    assert "Missing option '--action'" in printed(result.stdout)["error"]
+
+
+def test_a_storage_test_has_the_sizes_that_were_asked_for(contract: Run, server: RecordedServer) -> None:
+    server.answer("POST", "/storage/test", {"status": "passed"})
+    result = contract("storage:test", "--small-bytes=128", "--large-bytes=3145728", "--json")
+    assert result.exit_code == 0, result.output
+    assert server.only_request.body == {"small_payload_bytes": 128, "large_payload_bytes": 3145728}

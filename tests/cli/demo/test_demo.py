@@ -8,10 +8,12 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from penstock.cli.transport.connection import ServerConnection, Target
 from tests.cli.recorded_server import Run
 from tests.support.patience import PATIENCE_S
 
@@ -88,6 +90,33 @@ def test_whoever_stops_it_early_leaves_no_process_behind(tmp_path: Path) -> None
     process.send_signal(signal.SIGINT)
     process.stderr.read()
     assert process.wait(PATIENCE_S) != 0
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+@pytest.mark.acceptance
+def test_the_shop_stays_open_with_a_dashboard_until_it_is_stopped(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*DEMO, "--stay"],
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    address = next(line for line in process.stderr if "/ui/queues/bank" in line).strip()
+    token = Path(next(process.stderr).split()[1]).read_text().strip()
+    next(line for line in process.stderr if "penstock top" in line)
+    connection = ServerConnection(Target.parse(address.partition("/ui")[0]), token=token)
+    while connection.get("workflows", query={"query": "WorkflowId = 'order-30'"}).body["workflow_count"] == 0:
+        time.sleep(0.1)
+    bank = connection.get("task-queues", "bank").body["admission"]["activity_tasks"]
+    assert bank["server_max_active_leases_per_queue"] == 2
+    process.send_signal(signal.SIGTERM)
+    rest = process.stderr.read()
+    assert process.wait(PATIENCE_S) == 0, rest
+    assert "Everything that ran is stopped, and its data removed." in rest
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
 

@@ -193,7 +193,7 @@ def test_a_preview_saves_nothing(penstock: Run) -> None:
         penstock("schedule", "preview", *NIGHTLY, "--count", "2", "--after", "2026-10-24T12:00:00Z")
     )
     assert "2026-10-25T00:30:00.000Z" in result.stdout
-    assert "2026-10-26T01:30:00.000Z" in result.stdout
+    assert "Mon 2026-10-26 02:30:00 CET  2026-10-26T01:30:00.000Z" in result.stdout
     assert "02:30 happens twice on 2026-10-25" in result.stderr
     assert len(answered(penstock("schedule", "preview", "--every", "30m", "--json"))["next_fire_times"]) == 10
     assert answered(penstock("schedule", "list", "--json"))["schedules"] == []
@@ -230,3 +230,33 @@ def test_a_taken_id_and_a_wrong_period_are_refused(penstock: Run) -> None:
     assert "invalid_time_range" in backwards.stderr
     large = penstock("schedule", "backfill", "nightly", "--from", "1990-03-05", "--to", "2026-03-02")
     assert "backfill_too_large" in large.stderr
+
+
+def test_all_schedules_of_a_query_are_paused_after_a_rehearsal(penstock: Run) -> None:
+    for name in ("a", "b"):
+        done(penstock("schedule", "create", name, "--cron", "@daily", *REPORT))
+    query = ("--query", "TaskQueue = 'reports'")
+    assert penstock("schedule", "batch", "pause", *query).exit_code == 2
+    rehearsed = done(penstock("schedule", "batch", "pause", *query, "--dry-run"))
+    assert "Found 2 schedules to pause." in rehearsed.stderr
+    body = answered(penstock("schedule", "batch", "pause", *query, "--note", "away", "--yes", "--json"))
+    assert (body["matched"], body["acted"], body["failed"]) == (2, 2, 0)
+    listed = answered(penstock("schedule", "list", "--query", "Note = 'away'", "--json"))
+    assert [each["schedule_id"] for each in listed["schedules"]] == ["b", "a"]
+    assert answered(penstock("schedule", "batch", "resume", *query, "--yes", "--json"))["acted"] == 2
+
+
+def test_an_update_of_an_older_version_is_refused_with_what_moved(penstock: Run) -> None:
+    done(penstock("schedule", "create", "nightly", "--cron", "@daily", *REPORT))
+    done(penstock("schedule", "update", "nightly", "--note", "first", "--if-version", "1"))
+    refused = penstock("schedule", "update", "nightly", "--note", "second", "--if-version", "1")
+    assert refused.exit_code == 1
+    assert "Since then note changed." in refused.stderr
+
+
+def test_all_events_of_a_schedule_are_read_in_pages(penstock: Run) -> None:
+    done(penstock("schedule", "create", "nightly", "--cron", "@daily", *REPORT))
+    for verb in ("pause", "resume"):
+        done(penstock("schedule", verb, "nightly"))
+    body = answered(penstock("schedule", "history", "nightly", "--limit", "1", "--all", "--json"))
+    assert ([each["sequence"] for each in body["events"]], body["has_more"]) == ([1, 2, 3], False)

@@ -99,13 +99,14 @@ class TestDev:
         assert overrides == {
             "DW_DATABASE_URL": f"sqlite:///{tmp_path / 'penstock.db'}",
             "DW_AUTH_TOKEN_FILE": str(tmp_path / "token"),
+            "DW_SOURCE_LINES": "true",
         }
 
     @pytest.mark.parametrize(
         "name", ["DW_ADMIN_TOKEN", "DW_AUTH_TOKEN_FILE", "DW_AUTH_DRIVER", "DW_SIGNATURE_KEY"]
     )
     def test_credentials_in_the_environment_are_left_to_it(self, tmp_path: Path, name: str) -> None:
-        assert list(dev_overrides(tmp_path, {name: "x"})) == ["DW_DATABASE_URL"]
+        assert list(dev_overrides(tmp_path, {name: "x"})) == ["DW_DATABASE_URL", "DW_SOURCE_LINES"]
         assert not (tmp_path / "token").exists()
 
     def test_settings_accept_what_dev_asks_for(self, tmp_path: Path) -> None:

@@ -323,7 +323,8 @@ def test_being_told_again_ends_it_at_once(
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(1)
                 break
-        assert process.returncode == 130
+        # A signal may also come when the interpreter has put back its default; shells show both as 130.
+        assert process.returncode in (130, -signal.SIGINT)
     handle.cancel_sync()
 
 

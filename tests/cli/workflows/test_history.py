@@ -149,7 +149,7 @@ def test_the_last_events_come_first_in_reverse(ask: Run, server: RecordedServer)
     assert [line[0] for line in lines] == ["3", "2"]
     assert "took 1 m 05 s" in lines[0]
     assert "+0.012 s" in lines[1]
-    assert server.requests[1].query == {"order": "desc", "page_size": "2"}
+    assert server.requests[1].query == {"order": "desc", "page_size": "2", "derived": "false"}
     assert "The last 2 events are shown" in result.stderr
 
 
@@ -206,8 +206,13 @@ def test_following_ends_when_the_run_is_closed(ask: Run, server: RecordedServer)
     assert [line[0] for line in result.stdout.splitlines() if line[:1].isdigit()] == ["1", "2"]
     assert "Took    3.000 s" in result.stdout
     first, second = server.requests[1:]
-    assert first.query == {"page_size": "1000", "wait_new_event": "true"}
-    assert second.query == {"page_size": "1000", "wait_new_event": "true", "next_page_token": token(1)}
+    assert first.query == {"page_size": "1000", "wait_new_event": "true", "derived": "false"}
+    assert second.query == {
+        "page_size": "1000",
+        "wait_new_event": "true",
+        "next_page_token": token(1),
+        "derived": "false",
+    }
 
 
 def test_following_a_closed_run_reads_it_and_ends_though_its_end_is_not_its_last_event(
@@ -278,7 +283,7 @@ def test_following_can_begin_with_the_last_events(ask: Run, server: RecordedServ
     server.answer("GET", HISTORY, page([last, event(9, "WorkflowCompleted", 3)]))
     result = ask("workflow", "history", "order-1001", "--follow", "--limit", "1", "--json")
     assert result.exit_code == 0
-    assert server.requests[1].query == {"order": "desc", "page_size": "1"}
+    assert server.requests[1].query == {"order": "desc", "page_size": "1", "derived": "false"}
     assert server.requests[2].query["next_page_token"] == token(7)
 
 
@@ -323,3 +328,21 @@ def test_ctrl_c_stops_the_following_with_exit_code_130(server: RecordedServer) -
     assert process.returncode == 130
     assert "the workflow continues" in said
     assert "Traceback" not in said
+
+
+def test_an_audit_shows_what_follows_from_the_events_and_who_asked(ask: Run, server: RecordedServer) -> None:
+    asked_by = {"principal": {"type": "auth:token", "id": "anna"}}
+    accepted = STARTED | asked_by | {"event_type": "StartAccepted", "derived": True}
+    server.answer("GET", "/workflows/order-1001", bodies.workflow())
+    server.answer("GET", HISTORY, page([accepted, STARTED]))
+    result = ask("workflow", "history", "order-1001", "--audit")
+    (line,) = [line for line in result.stdout.splitlines() if "StartAccepted" in line]
+    assert "by anna" in line
+    assert re.search(r"Events +1\b", result.stdout)
+    assert "derived" not in server.requests[1].query
+
+
+def test_a_token_that_everybody_shares_names_nobody(ask: Run, server: RecordedServer) -> None:
+    server.answer("GET", "/workflows/order-1001", bodies.workflow())
+    server.answer("GET", HISTORY, page([STARTED | {"principal": {"type": "auth:token", "id": "shared"}}]))
+    assert "by shared" not in ask("workflow", "history", "order-1001").stdout

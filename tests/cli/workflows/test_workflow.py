@@ -292,6 +292,22 @@ def test_a_workflow_is_ended_with_a_reason(ask: Run, server: RecordedServer, ver
     assert "01RUN" in result.stdout
 
 
+def test_a_workflow_is_given_time_to_clean_up(ask: Run, server: RecordedServer) -> None:
+    asked = ENDED | {"status": "waiting", "outcome": "cancel_requested"}
+    server.answer("POST", "/workflows/order-1001/request-cancellation", asked)
+    result = ask("workflow", "cancel", "order-1001", "--reason", "ordered twice", "--cleanup-timeout", "5m")
+    assert result.exit_code == 0, result.output
+    assert server.only_request.body == {"reason": "ordered twice", "cleanup_timeout_seconds": 300}
+    assert result.stderr == "Asked order-1001 to end.\n"
+
+
+@pytest.mark.parametrize(
+    "more", [["--cleanup-timeout", "2h"], ["--cleanup-timeout", "1m", "--request-id", "a"]]
+)
+def test_a_time_to_clean_up_is_an_hour_at_most_and_has_no_request_id(ask: Run, more: list[str]) -> None:
+    assert ask("workflow", "cancel", "order-1001", *more).exit_code == 2
+
+
 def test_a_workflow_whose_code_decides_was_only_asked_to_end(ask: Run, server: RecordedServer) -> None:
     asked = ENDED | {"status": "running", "outcome": "cancel_requested"}
     server.answer("POST", "/workflows/order-1001/cancel", asked)

@@ -23,7 +23,7 @@ from penstock.core.history.commands import (
 from penstock.core.model import Blob, Timer
 from penstock.core.run_codec import decode_waits, encode_waits
 from penstock.core.timestamps import iso
-from penstock.core.waits import ConditionWait, Selection, SelectionMember, Waits
+from penstock.core.waits import ConditionWait, Selection, SelectionMember, SignalWait, Waits
 from tests.core.history.run_driver import SIGNAL, Life, fired
 from tests.support.builders import NOW_MS, an_update
 
@@ -83,6 +83,17 @@ members = st.builds(
     done=st.booleans(),
     cancelled=st.booleans(),
 )
+signal_waits = st.builds(
+    SignalWait,
+    id=names,
+    step=counts,
+    name=names,
+    timer_id=st.none() | names,
+    delay_s=st.none() | counts,
+    fire_at_ms=st.none() | counts,
+    applied=st.booleans(),
+    fired=st.booleans(),
+)
 selections = st.builds(
     Selection, names, counts, counts, st.lists(members, max_size=3).map(by_index), st.booleans()
 )
@@ -95,6 +106,7 @@ selections = st.builds(
         st.dictionaries(names, counts, max_size=3),
         st.lists(selections, max_size=2).map(tuple),
         *[st.booleans()] * 3,
+        signal=st.none() | signal_waits,
     )
 )
 def test_what_is_waited_for_is_read_as_it_was_written(kept: Waits):

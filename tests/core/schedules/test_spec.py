@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 import pytest
@@ -19,7 +19,17 @@ from penstock.core.schedules.overlap import (
     StartNow,
     decide_fire,
 )
-from penstock.core.schedules.spec import Interval, ScheduleSpec, fires_at_ms, moments, next_moment
+from penstock.core.schedules.spec import (
+    LOOKS_MAX,
+    Interval,
+    ScheduleSpec,
+    TooManyLooks,
+    all_moments,
+    fires_at_ms,
+    moments,
+    next_moment,
+)
+from penstock.core.schedules.spec_text import read_spec
 from penstock.core.timestamps import instant, iso
 
 HOUR_MS = 3_600_000
@@ -188,3 +198,43 @@ def test_the_next_moment_follows_the_last_nominal_one_and_not_the_clock():
         at(f"2026-11-18T0{hour}:00:00Z") for hour in (3, 4, 5)
     ]
     assert datetime.fromtimestamp(late / 1000, UTC).hour == 5
+
+
+def test_a_calendar_whose_next_match_is_far_away_is_found_at_once() -> None:
+    """It took minutes, because every second up to the match was looked at."""
+    spec = read_spec({"calendars": [{"year": [2099], "month": [2], "day_of_month": [28], "hour": [7]}]})
+    assert next_moment(spec, UTC, 0) == 4_075_945_200_000
+    assert next_moment(spec, UTC, 4_075_945_200_000) is None
+
+
+@given(
+    hours=st.sets(st.integers(0, 23), min_size=1),
+    minutes=st.sets(st.integers(0, 59), min_size=1, max_size=5),
+    days=st.sets(st.integers(0, 6), min_size=1),
+    start=st.datetimes(datetime(2024, 2, 27), datetime(2024, 3, 2)),  # noqa: DTZ001 (wall-clock times)
+)
+def test_the_times_of_a_calendar_are_those_that_match(
+    hours: set[int], minutes: set[int], days: set[int], start: datetime
+) -> None:
+    start = start.replace(second=30, microsecond=0)
+    calendar = Calendar(
+        hour=tuple(Range(each, each) for each in sorted(hours)),
+        minute=tuple(Range(each, each) for each in sorted(minutes)),
+        day_of_week=tuple(Range(each, each) for each in sorted(days)),
+    )
+    first = start + timedelta(seconds=30)
+    scanned = [first + timedelta(minutes=number) for number in range(8 * 24 * 60)]
+    expected = [each for each in scanned if calendar.matches(each)]
+    assert list(islice(calendar.after(start), min(20, len(expected)))) == expected[:20]
+
+
+def test_a_list_of_moments_ends_where_skip_leaves_few_and_one_that_needs_all_is_refused() -> None:
+    minutely = {"second": [{"start": 0, "end": 58}], "minute": [{"start": 0, "end": 59}]}
+    spec = read_spec(
+        {"intervals": [{"every": "PT1S"}], "skip": [minutely | {"hour": [{"start": 0, "end": 23}]}]}
+    )
+    shown = list(moments(spec, UTC, 0))
+    assert 0 < len(shown) < LOOKS_MAX
+    assert {at_ms % 60_000 for at_ms in shown} == {59_000}
+    with pytest.raises(TooManyLooks):
+        list(all_moments(spec, UTC, 0))

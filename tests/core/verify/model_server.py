@@ -9,11 +9,14 @@ from enum import StrEnum, auto
 from typing import Any
 
 from penstock.core.verify.journal import (
-    JournalLine,
     LeaseEnded,
     LeaseGranted,
+    LeaseLine,
     LeaseRenewed,
     LeaseStarted,
+    RunAdmitted,
+    RunClosed,
+    RunScopeLimit,
     ScopeLimits,
 )
 from penstock.core.verify.observations import (
@@ -29,6 +32,7 @@ from penstock.core.verify.observations import (
 
 AHEAD_MS = 1_800_000_000_000
 LEASE_MS = 30_000
+RUNS = 2
 MINUTE_MS = 60_000
 GROUP = "group:default/openai"
 QUEUES = ("payments", "email")
@@ -65,6 +69,7 @@ class Mutant(StrEnum):
     REFUNDED_THOUGH_DELIVERED = auto()
     LINE_SWALLOWED = auto()
     JOURNAL_REORDERED = auto()
+    RUN_CAP_OFF_BY_ONE = auto()
 
 
 @dataclass
@@ -96,7 +101,7 @@ class LittleServer:
     mutant: Mutant | None = None
     soft: bool = False
     window: Any = "minute"
-    journal: list[JournalLine] = field(default_factory=list)
+    journal: list[LeaseLine | RunAdmitted | RunClosed] = field(default_factory=list)
     seen: list[Observation] = field(default_factory=list)
     now: float = 1_000.0
 
@@ -111,6 +116,8 @@ class LittleServer:
         self.spent: dict[str, list[list[Any]]] = {}
         self.limits: dict[str, dict[str, Any]] = {}
         self.numbers = iter(range(1, 1_000_000))
+        self.runs: list[str] = []
+        """Open runs, the oldest first."""
         for scope, told in (
             ("queue:default/payments/activity", {LEASES: 4, RATE: 25}),
             ("queue:default/email/activity", {LEASES: 4, RATE: 14}),
@@ -131,11 +138,21 @@ class LittleServer:
             (self.change_limits, 1),
         ]
         names, weights = zip(*calls, strict=True)
-        for _ in range(steps):
+        for step in range(steps):
             self.pass_time()
             self.sweep()
             self.dice.choices(names, weights)[0]()
+            if step % 10 == 0:
+                self.admit_run(step)
         return self
+
+    def admit_run(self, step: int) -> None:
+        """Start a run under a cap of runs; the oldest closes first if there is no place."""
+        most = RUNS + 1 if self.mutant is Mutant.RUN_CAP_OFF_BY_ONE else RUNS
+        if len(self.runs) >= most:
+            self.write(RunClosed, run_id=self.runs.pop(0))
+        self.runs.append(f"r{step}")
+        self.write(RunAdmitted, run_id=f"r{step}", scopes=(RunScopeLimit("runs:default", RUNS),))
 
     def rest(self) -> LittleServer:
         """Open every gate, let the work drain, and look at what is left."""
@@ -468,7 +485,7 @@ class LittleServer:
                 if entry[2] == lease.token:
                     entry[1] = actual
 
-    def write(self, line: type[JournalLine], **told: Any) -> None:
+    def write(self, line: type[LeaseLine | RunAdmitted | RunClosed], **told: Any) -> None:
         self.journal.append(line(seq=len(self.journal) + 1, at_ms=self.at_ms, **told))
 
     def say(self, op: Any, lease: Lease, t_inv: float, t_ok: float | None, verdict: Any) -> None:
@@ -484,6 +501,8 @@ class LittleServer:
         line = self.journal[last]
         assert isinstance(line, LeaseGranted)
         rest = [
-            each for each in self.journal if each is not line and (each.task_id, each.lease) != line.lease_id
+            each
+            for each in self.journal
+            if each is not line and getattr(each, "lease_id", None) != line.lease_id
         ]
         self.journal = [replace(each, seq=seq) for seq, each in enumerate([line, *rest], start=1)]

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from penstock.core.verify.check import check
-from penstock.core.verify.findings import Law
+from penstock.core.verify.findings import OF_LOAD, Law
 from penstock.core.verify.journal_clock import ClockOptions, Gaps
 from tests.core.verify.model_server import LittleServer, Mutant
 from tests.support.effort import times
@@ -28,7 +28,7 @@ def test_a_server_that_keeps_its_promises_is_clean(seed: int, soft: bool, window
     server = LittleServer(seed, soft=soft, window=window).run(STEPS).rest()
     book, _ = check(server.journal, server.seen, ClockOptions(gaps=Gaps.FOUND))
     assert book.findings == []
-    assert {law for law in Law if not book.checked[law]} == set()
+    assert {law for law in Law if not book.checked[law]} == OF_LOAD, "this server writes no arrivals"
 
 
 CAUGHT_BY = {
@@ -59,6 +59,7 @@ CAUGHT_BY = {
     Mutant.REFUNDED_THOUGH_DELIVERED: {Law.DELIVERED},
     Mutant.LINE_SWALLOWED: {Law.SEQUENCE},
     Mutant.JOURNAL_REORDERED: {Law.CALL_ORDER},
+    Mutant.RUN_CAP_OFF_BY_ONE: {Law.RUN_CAP},
 }
 
 
@@ -74,4 +75,6 @@ def test_a_mutant_is_caught_under_the_name_of_its_law(mutant: Mutant) -> None:
         soft = mutant is Mutant.CAP_IGNORED_AT_START
         window = "sliding" if mutant is Mutant.SLIDING_BURST else "minute"
         total += found(LittleServer(seed, mutant, soft, window).run(STEPS).rest())
+        if CAUGHT_BY[mutant] <= set(total):
+            break
     assert CAUGHT_BY[mutant] <= set(total), total

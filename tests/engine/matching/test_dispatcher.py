@@ -519,3 +519,40 @@ async def test_the_timer_of_a_limit_is_set_again_after_the_queue_was_idle(
     [queue] = [each for each in harness.dispatcher._queues.values() if each.waiters]
     assert queue.timer is not None
     assert not queue.timer.cancelled()
+
+
+# ── What had held a task back is recorded with its lease ────────────────────────────────────────────────
+
+
+async def test_a_task_that_a_cap_held_back_says_so_once_it_is_leased(
+    scene: Scene, harness: DispatcherHarness
+) -> None:
+    cap = PolicyUpdate({LimitSetting.LEASE_CAP: SettingChange(1)})
+    await policies.configure(scene.ctx, "default", "orders", ACTIVITY, cap, "ops")
+    await scene.start_activity("first")
+    [first] = (await harness.poll(kind=ACTIVITY)).leased
+    await scene.start_activity("second")
+    parked = await harness.waiting(kind=ACTIVITY)
+    scene.clock.advance(500)
+    await scene.finish(first)
+    [second] = (await parked).leased
+    assert second.task.held_by == HoldReason.QUEUE_LEASE_CAP
+    assert scene.task(second.task.task_id).held_by == HoldReason.QUEUE_LEASE_CAP
+
+
+async def test_a_task_that_came_before_any_poll_waited_for_slots(
+    scene: Scene, harness: DispatcherHarness
+) -> None:
+    await scene.start()
+    scene.clock.advance(500)
+    [leased] = (await harness.poll()).leased
+    assert leased.task.held_by == HoldReason.SLOTS
+
+
+async def test_a_task_that_a_parked_poll_takes_was_held_back_by_nothing(
+    scene: Scene, harness: DispatcherHarness
+) -> None:
+    parked = await harness.waiting()
+    await scene.start()
+    [leased] = (await parked).leased
+    assert leased.task.held_by == ""

@@ -45,11 +45,12 @@ def much_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FailingStore(GatedStore):
-    """A store that fails a set number of hand-backs."""
+    """A store that fails a set number of hand-backs, and loses the reply to a set number of commits of claims."""
 
     def __init__(self, behind: Store) -> None:
         super().__init__(behind)
         self.failures = 0
+        self.lost_replies = 0
 
     async def transact(
         self, operation: Operation[T], *, key: str, tx_class: TransactionClass = TransactionClass.WORK
@@ -57,7 +58,11 @@ class FailingStore(GatedStore):
         if tx_class is TransactionClass.PERMIT and self.failures:
             self.failures -= 1
             raise Unavailable(Reason.STORE_UNAVAILABLE, "The database is down.")
-        return await super().transact(operation, key=key, tx_class=tx_class)
+        result = await super().transact(operation, key=key, tx_class=tx_class)
+        if tx_class is TransactionClass.CLAIM and self.lost_replies:
+            self.lost_replies -= 1
+            raise Unavailable(Reason.OUTCOME_UNKNOWN, "The connection broke during commit.")
+        return result
 
 
 @pytest.fixture
@@ -115,6 +120,25 @@ async def test_a_poll_whose_look_did_not_come_back_returns_unavailable_and_its_p
         assert await dispatched(scene) == 0
         assert [task.state for task in scene.live(run.run_id)] == [TaskState.READY]
     assert len((await polls.poll(a_poll(ACTIVITY), wait_ms)).leased) == 1
+
+
+async def test_a_claim_whose_commit_got_no_reply_leaves_no_lease_that_nobody_has(
+    scene: Scene, store: FailingStore, polls: Dispatcher
+):
+    """The worker of such a claim never heard of its task, which then waited for the lease to expire, charged."""
+    limit = PolicyUpdate(settings={LimitSetting.DISPATCHES: SettingChange(1)})
+    await policies.configure(scene.ctx, "default", "orders", ACTIVITY, limit, "ops")
+    run = await scene.start_activity()
+    store.lost_replies = 1
+    store.failures = 1  # the database stays away for a moment
+    with pytest.raises(Unavailable) as refusal:
+        await polls.poll(a_poll(ACTIVITY), 0)
+    assert refusal.value.reason is Reason.OUTCOME_UNKNOWN
+    await quiet(polls)
+    assert await dispatched(scene) == 0
+    assert [(task.state, task.attempt) for task in scene.live(run.run_id)] == [(TaskState.READY, 0)]
+    [leased] = (await polls.poll(a_poll(ACTIVITY), 0)).leased
+    assert leased.task.attempt == 1
 
 
 @pytest.mark.usefixtures("much_grace")

@@ -8,10 +8,13 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from penstock.core.verify.check import check
+from penstock.engine.activities import activity_control
 from penstock.engine.maintenance.sweepers.old_records import HOUR_MS, old_records
 from penstock.engine.operations import journal
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
+from penstock.wire.operations.journal import read_journal
 from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, Scene, of
 from tests.support.ephemeral import ephemeral_store
@@ -68,8 +71,34 @@ async def test_a_handed_back_task_is_recorded_as_an_end_without_charge(scene: Sc
     await direct.hand_back_activity(scene.ctx, "default", leased.task.task_id, of(leased))
     again = await scene.take(ACTIVITY)
     reported = [json.loads(line) for _, line in await journal.page(scene.ctx, 0, 10)]
-    assert [(line["event"], line["lease"], line.get("how"), line.get("attempt")) for line in reported] == [
+    told = [
+        (line["event"], line.get("lease"), line.get("how"), line.get("attempt"))
+        for line in reported
+        if line["event"] != "worker"
+    ]
+    assert told == [
+        ("ready", None, None, 1),
         ("granted", leased.task.lease_token, None, 1),
         ("ended", leased.task.lease_token, "handed_back", None),
+        ("ready", None, None, 1),
         ("granted", again.task.lease_token, None, 1),
     ]
+
+
+async def test_verify_does_not_take_a_paused_activity_for_a_forgotten_one(scene: Scene):
+    scene = keeping(scene)
+    await scene.start_activity("held")
+    await activity_control.pause(scene.ctx, "default", "held", "card is checked")
+    await scene.advance(60_000)
+    await scene.start_activity("later")
+    await scene.finish(await scene.take(ACTIVITY))
+    await activity_control.resume(scene.ctx, "default", "held", None)
+    await scene.finish(await scene.take(ACTIVITY))
+    lines = [
+        json.dumps(json.loads(line) | {"seq": seq}).encode()
+        for seq, line in await journal.page(scene.ctx, 0, 100)
+    ]
+    told = [json.loads(line) for line in lines]
+    assert [each["how"] for each in told if each["event"] == "gone"] == ["delayed"]
+    assert len([each for each in told if each["event"] == "ready"]) == 3
+    assert check(read_journal(lines, "the journal"))[0].findings == []

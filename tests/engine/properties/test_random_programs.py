@@ -8,6 +8,7 @@ pending.
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import tempfile
 from collections.abc import Coroutine
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from msgspec.structs import replace
 
 from penstock.core.model import (
     ActivityTimeouts,
@@ -29,7 +31,10 @@ from penstock.core.model import (
     TaskKind,
     TaskState,
 )
+from penstock.core.reset.decision_points import decision_points
+from penstock.core.reset.prefix_state import state_at
 from penstock.core.scheduling.polls import Granted, Leased, Refused
+from penstock.core.waits import NEW_RUN
 from penstock.engine.activities.activity_reports import AttemptFailure
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweepers.due_tasks import due_tasks
@@ -44,7 +49,10 @@ from penstock.engine.messaging.signals import Signal
 from penstock.engine.messaging.updates import UpdateSubmission
 from penstock.engine.runs.address import Address
 from penstock.engine.workers import worker_registry
-from penstock.engine.workflows import run_close, starts
+from penstock.engine.workflows import run_close, run_pause, starts
+from penstock.engine.workflows.copies import reset as resets
+from penstock.engine.workflows.copies.reset import ForkTarget, Reapply, ResetRequest
+from penstock.engine.workflows.copies.run_copies import SourceAddress, start_fields_of
 from penstock.engine.workflows.run_close import EndMode as Ending
 from penstock.engine.workflows.workflow_reports import WAITING_FOR_HISTORY
 from penstock.errors import PenstockError, Reason
@@ -154,9 +162,44 @@ SWEEPERS = (
     overdue_runs,
     pending_outbox,
 )
+FORKED_MAX = 12
+"""Runs beyond which none is forked."""
 ROUNDS_MAX = 400
 """A program that needs more rounds than this does not terminate."""
 CIRCLES = {Reason.INVALID_COMMANDS, Reason.STRUCTURAL_LIMIT_EXCEEDED}
+
+
+def check_prefix_state(leased: Leased) -> None:
+    """The state that follows from the history at a decision is that of the run's row."""
+    run, first = leased.run, start_fields_of(leased.events[0])
+    if run.buffered:  # its row counts what the history will have only behind this task
+        return
+    fresh = replace(
+        run,
+        waits=NEW_RUN,
+        last_step=0,
+        unseen_signals=0,
+        memo=first.memo,
+        search_attributes=first.search_attributes,
+    )
+    found = state_at(fresh, leased.events)
+    if found.problem is None:
+        assert _comparable(found.run) == _comparable(run)
+
+
+def _comparable(run: Run) -> object:
+    """What a history says of its run: without what the first workflow task of a copy sets anew."""
+    waits = replace(
+        run.waits,
+        signals_deferred=False,
+        selected=False,
+        delivers_cancel=False,
+        unhandled_signals=0,
+        cached=None,
+        paused=None,
+    )
+    counts = run.last_step, run.last_sequence, run.open_activities, run.open_timers, run.open_updates
+    return waits, counts, json.loads(run.memo), json.loads(run.search_attributes)
 
 
 class RandomPrograms(RuleBasedStateMachine):
@@ -256,6 +299,25 @@ class RandomPrograms(RuleBasedStateMachine):
         if address is not None and sure == 0:
             self.do(run_close.end_run(self.ctx, "default", address.workflow_id, end, None))
 
+    @rule(place=PLACES, point=PLACES, reapply=st.sampled_from(Reapply), forked=st.booleans())
+    def go_back(self, place: int, point: int, reapply: Reapply, forked: bool) -> None:
+        """Reset or fork a run, open or closed, at one of its decision points."""
+        sights = self.look().sights
+        chosen = sights[place % len(sights)]
+        points = decision_points(chosen.events) or [2]
+        request = ResetRequest(points[point % len(points)], reapply)
+        source = SourceAddress("default", chosen.run.workflow_id, chosen.run.run_id)
+        if not forked:
+            self.do(resets.reset(self.ctx, source, request))
+        elif len(sights) < FORKED_MAX:
+            self.do(resets.fork(self.ctx, source, request, ForkTarget()))
+
+    @rule(place=PLACES, paused=st.booleans())
+    def pause_or_resume(self, place: int, paused: bool) -> None:
+        address = self._somebody(place)
+        if address is not None:
+            self.do((run_pause.pause if paused else run_pause.resume)(self.ctx, address, None))
+
     # ── Workers ─────────────────────────────────────────────────────────────────────────────────────────
 
     def claim(self, kind: TaskKind, worker_id: str) -> Leased | None:
@@ -267,6 +329,7 @@ class RandomPrograms(RuleBasedStateMachine):
         """Handle the task as its program prescribes."""
         if leased.task.kind is ACTIVITY:
             return self.do(self.scene.finish(leased))
+        check_prefix_state(leased)
         commands = next_commands(leased.events, leased.task.update_id)
         if not commands:
             return self.do(self.scene.fail(leased, "nothing new", WAITING_FOR_HISTORY))
@@ -400,6 +463,8 @@ class RandomPrograms(RuleBasedStateMachine):
 
     def come_to_an_end(self) -> None:
         """Run everything to quiescence; runs still open wait for a message, and are then ended."""
+        for name in self.names:
+            self.do(run_pause.resume(self.ctx, Address("default", name), None))
         for _ in range(ROUNDS_MAX):
             self._finish_what_can_be_done()
             state = self.look()

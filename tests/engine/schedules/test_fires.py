@@ -173,6 +173,20 @@ async def test_a_failed_run_pauses_its_schedule_and_the_note_names_it(schedules:
     assert (await schedules.event_types())[-1] == "SchedulePaused"
 
 
+async def test_a_schedule_has_failed_until_a_run_of_it_completes(schedules: ScheduleScene, scene: Scene):
+    await schedules.create(action=an_action(run_timeout_s=30))
+    await schedules.advance()
+    run = await run_of_fire(schedules)
+    await schedules.advance(31_000)
+    await time_out(schedules, run)
+    assert (await schedules.record()).progress.failed_at_ms == scene.clock.now_ms()
+    await schedules.advance()
+    await scene.decide(DONE)
+    await schedules.sweep()
+    progress = (await schedules.record()).progress
+    assert (progress.failures, progress.failed_at_ms) == (1, None)
+
+
 async def test_a_cancelled_run_does_not_pause_its_schedule(schedules: ScheduleScene, scene: Scene):
     await schedules.create(pause_on_failure=True)
     await schedules.advance()

@@ -8,12 +8,15 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from penstock.core.limits.policies import LimitSetting
+from penstock.core.limits.run_caps import RunScope, RunScopeKind
 from penstock.core.model import Blob, PriorityOverride, Task, TaskPriority, TaskState
 from penstock.core.scheduling.leases import Report
 from penstock.core.why.values import Constraint, ConstraintKind, Remedy, RemedyKind, WaitExplanation
-from penstock.engine.limits import admission, policies
+from penstock.engine.activities import activity_control
+from penstock.engine.limits import admission, policies, run_caps
 from penstock.engine.limits.admission import ScopeUpdate
 from penstock.engine.limits.policies import UNSET, KeySettingsChange, PolicyUpdate, SettingChange
+from penstock.engine.maintenance.run_cap_sweepers import waiting_runs
 from penstock.engine.maintenance.sweepers.expired_leases import expired_leases
 from penstock.engine.maintenance.sweepers.pending_outbox import pending_outbox
 from penstock.engine.matching import permits
@@ -22,7 +25,7 @@ from penstock.engine.messaging.signals import Signal
 from penstock.engine.runs.address import Address
 from penstock.engine.visibility import explanations
 from penstock.engine.workers import cohorts, worker_registry
-from penstock.engine.workflows import run_close, run_repair
+from penstock.engine.workflows import run_close, run_pause, run_repair
 from penstock.engine.workflows.run_close import EndMode
 from tests.engine.support import direct
 from tests.engine.support.scene import ACTIVITY, DONE, NOTHING, Scene, charge
@@ -63,6 +66,11 @@ async def limit_scope(scene: Scene, name: str, ends_at_ms: int | None = None, **
         LimitSetting[setting_name.upper()]: SettingChange(value) for setting_name, value in values.items()
     }
     await admission.configure(scene.ctx, name, ScopeUpdate(settings, ends_at_ms=ends_at_ms), "ops")
+
+
+async def cap_runs(scene: Scene, most: int) -> None:
+    update = ScopeUpdate({LimitSetting.OPEN_RUNS: SettingChange(most)})
+    await run_caps.configure(scene.ctx, RunScope("default", RunScopeKind.TYPE, "Order"), update, "ops")
 
 
 async def limit_key(scene: Scene, key: str, ask: KeySettingsChange) -> None:
@@ -109,6 +117,10 @@ async def follow(scene: Scene, constraint: Constraint, remedy: Remedy) -> None:
             | RemedyKind.END_STEPS
             | RemedyKind.END_RUN
             | RemedyKind.REPAIR
+            | RemedyKind.CLOSE_RUNS
+            | RemedyKind.RAISE_RUN_CAP
+            | RemedyKind.RESUME_RUN
+            | RemedyKind.RESUME_ACTIVITY
         ):
             await _of_run(scene, constraint, remedy)
         case RemedyKind.RESTORE | RemedyKind.FIX | RemedyKind.MEND | RemedyKind.RAISE_SETTING:
@@ -130,11 +142,34 @@ async def _of_run(scene: Scene, constraint: Constraint, remedy: Remedy) -> None:
             await run_close.end_run(scene.ctx, "default", WORKFLOW_ID, EndMode.TERMINATE, None)
         case RemedyKind.REPAIR:
             await run_repair.repair(scene.ctx, Address("default", WORKFLOW_ID))
+        case RemedyKind.CLOSE_RUNS | RemedyKind.RAISE_RUN_CAP:
+            await _make_room(scene, constraint, remedy)
+        case RemedyKind.RESUME_RUN | RemedyKind.RESUME_ACTIVITY:
+            await _resume_paused(scene, remedy)
         case RemedyKind.END_STEPS:
             for _ in range(remedy.count or 0):
                 await scene.finish(await scene.take(ACTIVITY))
         case _:
             await _report(scene, constraint, remedy.count or 1)
+
+
+async def _resume_paused(scene: Scene, remedy: Remedy) -> None:
+    if remedy.act is RemedyKind.RESUME_RUN:
+        await run_pause.resume(scene.ctx, Address("default", WORKFLOW_ID), None)
+    else:
+        await activity_control.resume(scene.ctx, "default", "probe", None)
+
+
+async def _make_room(scene: Scene, constraint: Constraint, remedy: Remedy) -> None:
+    """Let a run that waits to start have its place."""
+    if remedy.act is RemedyKind.RAISE_RUN_CAP:
+        assert remedy.to is not None
+        await cap_runs(scene, remedy.to)
+    else:
+        for each in constraint.holders[: remedy.count]:
+            assert each.workflow_id is not None
+            await run_close.end_run(scene.ctx, "default", each.workflow_id, EndMode.TERMINATE, None)
+    await waiting_runs(scene.ctx).sweep()
 
 
 async def _report(scene: Scene, constraint: Constraint, count: int) -> None:

@@ -37,6 +37,7 @@ from tests.engine.support.why_scene import (
 )
 from tests.support.builders import NOW_MS
 from tests.support.claims import leased_of
+from tests.support.effort import times
 
 PER_SECOND = 1_000_000
 
@@ -267,7 +268,7 @@ class TestTurns:
         assert explanation.position is not None
         assert explanation.position.ahead == 4
 
-    @pytest.mark.parametrize("seed", range(40))
+    @pytest.mark.parametrize("seed", range(times(40)))
     async def test_the_number_ahead_is_the_number_that_goes_before(self, seed: int) -> None:
         """For static states: nothing arrives and no limit applies."""
         dice, scene = random.Random(seed), a_scene()
@@ -396,7 +397,7 @@ class TestRuns:
 class TestDoingWhatItSays:
     """For random states: applying remedies removes the binding constraints until the task is leased."""
 
-    @pytest.mark.parametrize("seed", range(300))
+    @pytest.mark.parametrize("seed", range(times(300)))
     async def test_a_task_is_leased_when_everything_is_done_that_would_free_it(self, seed: int) -> None:
         dice = random.Random(seed)
         scene = await _a_stuck_scene(dice)

@@ -16,6 +16,7 @@ from penstock.core.history.commands import Command, OpenConditionWait, StartChil
 from penstock.core.model import TaskState
 from penstock.core.why.sentences import remedy_text
 from penstock.core.why.values import Constraint, ConstraintKind, Remedy, RemedyKind, WaitExplanation
+from penstock.engine.activities import activity_control
 from penstock.engine.activities.activity_reports import AttemptFailure
 from penstock.engine.limits.policies import KeySettingsChange
 from penstock.engine.messaging import signals
@@ -23,12 +24,22 @@ from penstock.engine.messaging.signals import Signal
 from penstock.engine.runs.address import Address
 from penstock.engine.visibility import explanations
 from penstock.engine.workers import cohorts
+from penstock.engine.workflows import run_pause
 from penstock.errors import InvalidInput
 from penstock.ports.coordination import InProcess
 from penstock.settings import load
 from tests.engine.activities.test_worker_deaths import CRASH, FOR_EVER, app_task
 from tests.engine.support.scene import ACTIVITY, DONE, NOTHING, WORKFLOW, Scene, a_scene, charge, tries
-from tests.engine.support.why_scene import WORKFLOW_ID, enqueue, follow, limit, limit_key, limit_scope, why
+from tests.engine.support.why_scene import (
+    WORKFLOW_ID,
+    cap_runs,
+    enqueue,
+    follow,
+    limit,
+    limit_key,
+    limit_scope,
+    why,
+)
 
 PER_SECOND = 1_000_000
 
@@ -503,6 +514,31 @@ async def stranded() -> Scene:
     scene = a_scene()
     await scene.start(WORKFLOW_ID)
     await scene.decide()
+    return scene
+
+
+@case(ConstraintKind.RUN_CAP, of_run)
+async def waiting_to_start_behind_another() -> Scene:
+    scene = a_scene()
+    await cap_runs(scene, 2)
+    for each in ("first", "second", "third", WORKFLOW_ID):
+        await scene.start(each)
+    return scene
+
+
+@case(ConstraintKind.RUN_PAUSED, of_run)
+async def a_paused_run() -> Scene:
+    scene = a_scene()
+    await scene.start(WORKFLOW_ID)
+    await run_pause.pause(scene.ctx, Address("default", WORKFLOW_ID), "stock is counted")
+    return scene
+
+
+@case(ConstraintKind.ACTIVITY_PAUSED)
+async def a_paused_activity() -> Scene:
+    scene = a_scene()
+    await enqueue(scene, "probe")
+    await activity_control.pause(scene.ctx, "default", "probe", None)
     return scene
 
 

@@ -13,6 +13,7 @@ from penstock.engine.visibility import explanations, task_queues
 from penstock.engine.workers import cohorts
 from penstock.wire.limits.admission import QueueAdmissionState, admission
 from tests.engine.support.scene import ACTIVITY, Scene, a_scene, charge
+from tests.support.effort import times
 
 BLOCKING = UNSERVED | {ConstraintKind.SATURATED}
 
@@ -52,7 +53,7 @@ async def a_random_scene(dice: random.Random) -> Scene:
     return scene
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(times(150)))
 async def test_a_queue_reports_exactly_the_ready_tasks_of_which_why_says_that_no_worker_takes_them(
     seed: int,
 ) -> None:

@@ -99,7 +99,9 @@ async def test_reads_and_polls_of_a_postgres_that_stands_still_are_refused(outag
     hand = await outage.cluster.worker("w1")
     outage.postgres.pause()
     try:
-        replies = await asyncio.gather(outage.cluster.get("/api/workflows/before"), hand.poll("workflow", 1))
+        replies = await asyncio.gather(
+            outage.cluster.get("/api/workflows/before"), hand.poll_once("workflow", 1)
+        )
     finally:
         outage.postgres.resume()
     for reply in replies:

@@ -259,7 +259,7 @@ async def test_a_server_cut_off_in_a_transaction_stalls_no_queue_and_says_that_i
 ) -> None:
     async with a_scene(tmp_path, postgres_database, proxy.url) as scene:
         await scene.hand()
-        proxy.to_fall_silent = True
+        proxy.of, proxy.to_fall_silent = b"cut-1", True
         asked = asyncio.create_task(scene.there.start_activity("cut-1", task_queue=HOT))
         await until("the connections are cut off", lambda: proxy.silent)
         cut_at = time.monotonic()

@@ -23,12 +23,12 @@ async def test_a_start_whose_commit_got_no_reply_is_answered_honestly_and_exists
     async with swallowing_proxy(postgres_database) as proxy:
         doomed = Doomed(tmp_path, proxy.url)
         async with serving(doomed), Load([doomed.url]) as load:
-            start = Start(Kind.WORKFLOW, "w1", sends=1)
+            start = Start(Kind.WORKFLOW, "lost-w1", sends=1)
             load.record.starts.append(start)
             path, body = start_request(start)
-            proxy.to_swallow = 1
+            proxy.of, proxy.to_swallow = start.id.encode(), 1
             status, answer = await load.client.once(
-                "POST", path, as_bytes(body), role="operator", key="key-w1"
+                "POST", path, as_bytes(body), role="operator", key=f"key-{start.id}"
             )
             assert (status, answer["reason"], answer["outcome"]) == (503, "outcome_unknown", "unknown")
             status, answer = await load.start(start)

@@ -59,7 +59,7 @@ async def poll_while_frozen(hand: Hand, postgres: CrashablePostgres) -> tuple[Re
     began = time.monotonic()
     try:
         with Lag() as lag:
-            reply = await hand.poll("activity", 1)
+            reply = await hand.poll_once("activity", 1)
             ended = time.monotonic()
             return reply, ended - began - lag.between(began, ended)
     finally:
@@ -76,7 +76,7 @@ async def test_polls_that_a_freeze_outlasts_say_unavailable_and_spend_nothing(
     of_group = {"max_cost_per_minute": TASKS * COST}
     (await scene.ask("PATCH", "/api/budget-groups/bank", of_group)).expect(200)
     await scene.queue_up(standing("", TASKS, cost_estimate=COST))
-    (await hand.poll("workflow")).expect(200)
+    (await hand.poll_once("workflow")).expect(200)
     for _ in range(FREEZES):
         await spent(scene)
         reply, took_s = await poll_while_frozen(hand, postgres)
@@ -109,7 +109,7 @@ async def test_a_poll_on_a_queue_new_to_the_server_ends_in_its_time_though_the_d
     began = time.monotonic()
     with Lag() as lag:
         try:
-            replies = await asyncio.gather(*(hand.poll("activity", 2) for hand in hands))
+            replies = await asyncio.gather(*(hand.poll_once("activity", 2) for hand in hands))
         finally:
             postgres.resume()
         ended = time.monotonic()

@@ -111,7 +111,7 @@ async def test_while_redis_is_away_queries_are_refused_by_name_and_work_goes_on(
 
     refused = (await ask(cluster)).expect(503, "query_task_queue_unavailable")
     assert refused.headers["Retry-After"] == "1"
-    polled = (await hand.poll("query", 30)).expect(503, "query_task_queue_unavailable")
+    polled = (await hand.poll_once("query", 30)).expect(503, "query_task_queue_unavailable")
     assert (polled["poll_status"], polled["task"]) == ("unavailable", None)
     section = await scene.queries()
     assert (section["status"], section["lock_supported"]) == ("unavailable", False)
@@ -183,7 +183,7 @@ async def test_while_redis_is_away_a_line_with_a_limit_gives_nothing_and_says_wh
     take_away(scene.redis)
     await scene.none_coordinated()
 
-    held = (await hand.poll("activity", 1)).expect(200)
+    held = (await hand.poll_once("activity", 1)).expect(200)
     assert (held["poll_status"], held["task"]) == ("unavailable", None)
     (await hand.finish(first)).expect(200)
     await a_whole_run(cluster, hand, "line-without-limits")

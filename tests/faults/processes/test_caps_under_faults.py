@@ -364,7 +364,7 @@ async def test_without_its_redis_a_limited_line_says_unavailable_and_an_unlimite
         own_redis.kill()
         await both("c", "unavailable", True, False)
         await both("free", "accepting", False, False)
-        held = (await limited.poll("activity")).expect(200)
+        held = (await limited.poll_once("activity")).expect(200)
         assert (held["poll_status"], held["task"]) == ("unavailable", None)
         (await free.finish(await free.take("activity"))).expect(200)
         own_redis.start()

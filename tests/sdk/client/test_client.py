@@ -456,3 +456,13 @@ async def test_an_option_that_is_misspelt_is_told_its_name(client: Client) -> No
 async def test_a_client_shows_no_token(client: Client) -> None:
     assert "secret" not in repr(client)
     assert repr(client).startswith("Client(HttpTransport('http://127.0.0.1:")
+
+
+async def test_a_concurrency_key_goes_with_the_start_and_a_full_cap_refuses_it(client: Client) -> None:
+    cap = {"name": "tenant-1", "max_open_runs": 1, "surplus": "refuse"}
+    await client.transport.control("PATCH", "/run-limits/concurrency_key", cap, idempotent=True)
+    options: dict[str, Any] = {"task_queue": "q", "concurrency_key": "tenant-1"}
+    await client.start_workflow("greeter", id="first", **options)
+    with pytest.raises(ServerRefused) as refused:
+        await client.start_workflow("greeter", id="second", **options)
+    assert refused.value.reason == "run_cap_reached"

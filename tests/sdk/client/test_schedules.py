@@ -174,6 +174,44 @@ async def test_an_update_changes_what_its_function_changed(client: Client) -> No
     assert not found.schedule.state.note
 
 
+async def test_an_update_that_meets_another_one_is_made_again_from_the_new_description(
+    client: Client,
+) -> None:
+    handle = await client.create_schedule("report", reports())
+    seen: list[int] = []
+
+    async def renamed(update: ScheduleUpdateInput) -> ScheduleUpdate:
+        seen.append(update.description.version)
+        if len(seen) == 1:  # somebody else is faster
+            await handle.update(sooner)
+        update.description.schedule.state.note = "mine"
+        return ScheduleUpdate(update.description.schedule)
+
+    def sooner(update: ScheduleUpdateInput) -> ScheduleUpdate:
+        update.description.schedule.spec.cron_expressions = ["0 1 * * *"]
+        return ScheduleUpdate(update.description.schedule)
+
+    await handle.update(renamed)
+    found = await handle.describe()
+    assert seen == [1, 2]
+    assert found.schedule.spec.cron_expressions == ["0 1 * * *"]
+    assert (found.schedule.state.note, found.version) == ("mine", 3)
+
+
+async def test_many_schedules_are_found_paused_and_resumed_by_a_query(client: Client) -> None:
+    for name in ("a", "b", "c"):
+        await client.create_schedule(
+            name, reports(state=ScheduleState(note="night" if name < "c" else "day"))
+        )
+    query = "Note = 'night'"
+    assert [each.id async for each in client.list_schedules(query=query)] == ["b", "a"]
+    planned = await client.pause_schedules(query, dry_run=True)
+    assert (planned.matched, planned.acted) == (2, 0)
+    assert (await client.pause_schedules(query, note="night")).acted == 2
+    assert [each.id async for each in client.list_schedules(status="paused")] == ["b", "a"]
+    assert (await client.resume_schedules("Status = 'paused'")).acted == 2
+
+
 async def test_an_update_may_be_async_and_may_change_nothing(client: Client) -> None:
     handle = await client.create_schedule("report", reports())
 

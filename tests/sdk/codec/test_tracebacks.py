@@ -6,6 +6,7 @@ import asyncio
 import logging
 import traceback
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from penstock.sdk.errors.tracebacks import (
     frames_text,
     traceback_text,
     user_frames,
+    with_source_lines,
     without_tracebacks,
 )
 from penstock.sdk.failures import (
@@ -127,6 +129,12 @@ class TestAMistakeInAWorkflow:
         assert described["last_workflow_task_error"] == "KeyError: 'apples'"
         assert "Stack trace" not in described["wait_reason"]
         assert "in price_of" in described["last_workflow_task_stack_trace"]
+
+    async def test_a_worker_that_is_told_to_sends_the_lines_around_each_frame(self, client: Client) -> None:
+        watched = await fail_a_task(client, report_source_lines=True)
+        lines = watched.of("/fail")[0]["failure"]["stack_trace"].splitlines()
+        (raised,) = (each for each in lines if each.startswith("    >") and "return cart[item]" in each)
+        assert "def price_of" in lines[lines.index(raised) - 1]
 
     async def test_a_worker_that_reports_no_tracebacks_logs_them_all_the_same(
         self, scene: Cluster, client: Client, caplog: pytest.LogCaptureFixture
@@ -367,3 +375,14 @@ def test_a_stored_stack_that_is_too_long_keeps_its_end() -> None:
     assert stack is not None
     assert len(stack) == STACK_CHARS_MAX
     assert stack.endswith("last line")
+
+
+def test_a_failure_has_the_lines_around_each_frame_where_they_are_asked_for(tmp_path: Path) -> None:
+    shop = tmp_path / "shop.py"
+    shop.write_text("".join(f"line {number}\n" for number in range(1, 21)))
+    stack = f'  File "{shop}", line 12, in charge\n    line 12\n    ^^^^^^^\n  File "/gone.py", line 3, in x\n    y()\n'
+    sent = with_source_lines({"action": "fail", "failure": {"stack_trace": stack, "cause": {"message": "m"}}})
+    lines = sent["failure"]["stack_trace"].splitlines()
+    assert lines[1:8] == [f"    {'>' if n == 12 else ' '} {n} |line {n}" for n in range(9, 16)]
+    assert lines[8:] == ['  File "/gone.py", line 3, in x', "    y()"], "its file cannot be read"
+    assert without_tracebacks(sent)["failure"] == {"cause": {"message": "m"}}

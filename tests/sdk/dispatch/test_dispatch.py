@@ -559,7 +559,7 @@ def test_a_mistake_that_the_code_caught_is_caught_again_in_replay() -> None:
         @workflow.run
         async def run(self) -> None:
             try:
-                await workflow.execute_activity(generate, {"no": "model"})
+                await workflow.execute_activity(generate, {"no": "model"})  # type: ignore[arg-type]
             except RoutingKeyError:
                 await workflow.execute_activity(other, "instead")
 

@@ -276,6 +276,8 @@ def test_a_worker_takes_what_it_is_not_told_from_its_configuration() -> None:
 @dataclass
 class _Unused:
     dispatch: Any
+    interceptors: tuple[Any, ...] = ()
+    plugins: tuple[Any, ...] = ()
 
 
 # ── standalone activities ───────────────────────────────────────────────────────────────────────────────────

@@ -104,6 +104,9 @@ class Server:
             raise reaction
         return reaction
 
+    async def offloaded(self, item: Json) -> Json:
+        return item
+
     async def report(self, kind: str, item: Json) -> Json:
         self.single.append(item)
         self._react()

@@ -52,7 +52,8 @@ def test_a_workflow_can_say_of_an_activity_whatever_a_standalone_start_can() -> 
 
 def test_a_workflow_can_say_of_a_child_whatever_a_client_can_say_of_a_workflow() -> None:
     standalone = {name for name in starts.StartOptions.__annotations__ if not _is_identity(name)}
-    assert standalone - OF_THE_REQUEST <= set(workflow.ChildWorkflowOptions.__annotations__)
+    of_callers = OF_THE_REQUEST | {"concurrency_key"}
+    assert standalone - of_callers <= set(workflow.ChildWorkflowOptions.__annotations__)
 
 
 def test_commands_have_the_fields_of_the_requests_that_start_the_same_thing() -> None:
@@ -66,7 +67,7 @@ def test_commands_have_the_fields_of_the_requests_that_start_the_same_thing() ->
     missing = wanted - only_of_requests - set(command_shapes.ScheduleActivityCommand.__struct_fields__)
     assert {name for name in missing if not _is_identity(name)} == set()
     renamed = {"task_queue": "queue", "input": "arguments"}
-    only_of_requests = {"compatibility", "duplicate_policy", "deliver_cancel"}
+    only_of_requests = {"compatibility", "duplicate_policy", "deliver_cancel", "concurrency_key"}
     wanted = {renamed.get(name, name) for name in requests.StartWorkflow.__struct_fields__}
     missing = wanted - only_of_requests - set(command_shapes.StartChildCommand.__struct_fields__)
     assert {name for name in missing if not _is_identity(name)} == set()

@@ -51,6 +51,12 @@ def wrong(prompt: str) -> str:
     return prompt
 
 
+class Desk:
+    @activity.defn
+    async def stamp(self, number: int) -> str:
+        return str(number)
+
+
 @workflow.defn(pack="families")
 class Child:
     @workflow.run
@@ -79,6 +85,21 @@ class Parent:
         workflow.start_activity(charge, 1, routing_key=5)  # type: ignore[call-overload]
         workflow.start_activity(charge, 1, dispatch="file.toml")  # type: ignore[call-overload]
         workflow.start_activity(charge, 1, start_to_close=timedelta(seconds=5))  # type: ignore[call-overload]
+        workflow.start_activity(charge)  # type: ignore[arg-type]
+        workflow.start_activity(charge, "1")  # type: ignore[arg-type]
+        workflow.start_activity(charge, 1, 2)  # type: ignore[call-overload]
+        await workflow.execute_activity(write, "a")  # type: ignore[arg-type]
+        assert_type(await workflow.execute_activity_method(Desk.stamp, 1), str)
+        await workflow.execute_activity_method(Desk.stamp)  # type: ignore[arg-type]
+        assert_type(await workflow.execute_local_activity(charge, 1), str)
+        assert_type(await workflow.execute_local_activity(render, "page", summary="s"), bytes)
+        await workflow.execute_local_activity(charge)  # type: ignore[arg-type]
+        await workflow.execute_local_activity(charge, 1, task_queue="q")  # type: ignore[call-overload]
+        await workflow.execute_child_workflow(Child.run)  # type: ignore[arg-type]
+        await workflow.execute_child_workflow(Child.run, "1")  # type: ignore[arg-type]
+        assert_type(await workflow.execute_child_workflow(Child.run, args=[1]), list[int])
+        assert_type(await workflow.execute_child_workflow(Child, 1), list[int])
+        assert_type(await workflow.execute_child_workflow("Child", 1), Any)
         return name
 
     @workflow.update

@@ -62,3 +62,35 @@ async def test_a_list_with_something_in_it_is_not_taken_for_no_fields(tenant: Te
     await tenant.start("a")
     (await tenant.post("/api/workflows/a/cancel", ["now"])).refused_fields("body")
     assert (await tenant.get("/api/workflows/a")).json["status"] == "pending"
+
+
+async def test_a_php_client_starts_a_workflow_with_an_empty_memo_and_no_attributes(tenant: Tenant) -> None:
+    await tenant.start("a", memo=EMPTY_LIST, search_attributes=EMPTY_LIST, input=EMPTY_LIST)
+    found = (await tenant.get("/api/workflows/a")).expect(200).json
+    assert found["memo"] == {}
+
+
+async def test_a_php_client_creates_a_schedule_with_an_empty_memo(tenant: Tenant) -> None:
+    body = {
+        "schedule_id": "nightly",
+        "spec": {"cron_expressions": ["@daily"], "intervals": EMPTY_LIST},
+        "action": {"workflow_type": "order", "task_queue": "orders", "input": EMPTY_LIST, "memo": EMPTY_LIST},
+        "memo": EMPTY_LIST,
+        "search_attributes": EMPTY_LIST,
+    }
+    (await tenant.post("/api/schedules", body)).expect(201)
+    assert (await tenant.get("/api/schedules/nightly")).json["memo"] == {}
+
+
+async def test_a_php_worker_registers_and_schedules_an_activity_with_empty_options(tenant: Tenant) -> None:
+    empty = ("workflow_definition_fingerprints", "workflow_command_contracts", "task_slots")
+    await tenant.register(**dict.fromkeys(empty, EMPTY_LIST))
+    await tenant.start("a")
+    command = {"type": "schedule_activity", "activity_type": "charge", "retry_policy": EMPTY_LIST}
+    reply = await tenant.complete((await tenant.poll())["task"], command)
+    assert reply.expect(200).json["outcome"] == "completed"
+
+
+async def test_a_list_for_an_object_is_refused_unless_it_is_empty(tenant: Tenant) -> None:
+    body = {"workflow_type": "order", "task_queue": "orders", "memo": ["a"]}
+    (await tenant.post("/api/workflows", body)).refused_fields("memo")

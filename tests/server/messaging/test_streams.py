@@ -88,6 +88,15 @@ async def test_items_are_added_read_and_counted(everywhere: Client):
     assert (await everywhere.get(streams)).expect(200).json["streams"] == [shown]
 
 
+async def test_who_only_looks_leaves_the_items_unread(everywhere: Client):
+    _, streams = await a_run(everywhere)
+    items = {"items": [{"payload": 1}, {"payload": 2}, {"payload": 3}]}
+    (await everywhere.post(f"{streams}/log/items", items)).expect(200)
+    seen = (await everywhere.get(f"{streams}/log/items?from=2&acknowledge=false")).expect(200).json
+    assert [each["offset"] for each in seen["items"]] == [2]
+    assert (await everywhere.get(f"{streams}/log")).expect(200).json["stream"]["pending_items"] == 3
+
+
 async def test_a_stream_ends_with_a_reason_and_a_time_to_live(everywhere: Client):
     _, streams = await a_run(everywhere)
     body = {"error_reason": "boom", "retention_seconds": 60}

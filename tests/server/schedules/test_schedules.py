@@ -76,7 +76,7 @@ async def test_the_life_of_a_schedule(everywhere: Client) -> None:
         reply = (await everywhere.post(f"{target}/{verb}", {"note": verb})).expect(200)
         assert reply.json == {"schedule_id": name, "outcome": outcome}
     reply = await put(everywhere, target, {"action": {"task_queue": "other"}, "overlap_policy": "allow_all"})
-    assert reply.expect(200).json == {"schedule_id": name, "outcome": "updated"}
+    assert reply.expect(200).json == {"schedule_id": name, "outcome": "updated", "version": 2}
     body = await described(everywhere, name)
     assert body["action"]["task_queue"] == "other"
     assert body["action"]["workflow_type"] == "report"
@@ -171,6 +171,7 @@ REFUSED_SPECS: list[tuple[dict[str, Any], str]] = [
     ({"intervals": [{"every": "hourly"}]}, "spec.intervals.0"),
     ({"intervals": [{"every": "PT1H", "offset": "PT1H"}]}, "spec.intervals.0"),
     ({"calendars": [{"hour": [25]}]}, "spec.calendars.0"),
+    ({"calendars": [{"hour": [{"start": 0, "end": 5, "step": 0}]}]}, "spec.calendars.0"),
     ({"calendars": [{"day_of_month": [30], "month": [2]}]}, "spec.calendars.0"),
     (YEARLY | {"timezone": "Europe/Berlino"}, "spec.timezone"),
     (YEARLY | {"timezone": "../../etc/passwd"}, "spec.timezone"),
@@ -218,6 +219,23 @@ async def test_a_field_out_of_bounds_is_refused(penstock: Client, fields: dict[s
     reply.refused_fields(field)
 
 
+async def test_a_backfill_from_the_first_year_to_the_last_is_too_large(everywhere: Client) -> None:
+    name = await create(everywhere, spec={"cron_expressions": ["@daily"], "timezone": "America/New_York"})
+    ages = {"start_time": "0001-01-01T00:00:00Z", "end_time": "9999-12-31T00:00:00Z"}
+    reply = await everywhere.post(f"/api/schedules/{name}/backfill", ages)
+    reply.refused(422, "backfill_too_large")
+
+
+async def test_an_update_to_a_specification_that_never_fires_is_refused_and_changes_nothing(
+    everywhere: Client,
+) -> None:
+    name = await create(everywhere)
+    over = YEARLY | {"end_at": "2020-01-01T00:00:00Z"}
+    (await put(everywhere, f"/api/schedules/{name}", {"spec": over, "note": "n"})).refused_fields("spec")
+    body = await described(everywhere, name)
+    assert (body["spec"], body["note"], body["version"]) == (YEARLY, None, 1)
+
+
 async def test_refusals_with_reasons_of_their_own(everywhere: Client) -> None:
     memo = {"spec": YEARLY, "action": ACTION, "memo": {"a": "x" * 300_000}}
     (await everywhere.post("/api/schedules", memo)).refused(422, "memo_too_large")
@@ -250,6 +268,26 @@ class TestPreviews:
         messages = {each["reason"]: each["message"] for each in body["warnings"][::-1]}
         assert messages["nonexistent_time"].startswith("02:30 does not exist on 2027-03-28 in Europe/Berlin")
         assert messages["repeated_time"].startswith("02:30 happens twice on 2027-10-31")
+
+    @pytest.mark.parametrize(
+        "after", ["0001-01-01T00:00:00+14:00", "8999-12-31T23:59:59Z", "9999-12-31T23:59:59-14:00"]
+    )
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            {"cron_expressions": ["30 2 * * *"], "timezone": "America/New_York"},
+            {"calendars": [{"hour": [2]}], "timezone": "Pacific/Kiritimati"},
+            {"intervals": [{"every": "PT7H"}]},
+        ],
+        ids=lambda each: next(iter(each)),
+    )
+    async def test_the_first_and_the_last_year_of_the_calendar_have_an_answer(
+        self, penstock: Client, spec: dict[str, Any], after: str
+    ) -> None:
+        body = (
+            (await penstock.post("/api/schedules/preview", {"spec": spec, "after": after})).expect(200).json
+        )
+        assert all("1970" <= each < "9001" for each in body["next_fire_times"])
 
     async def test_frequent_fires_are_counted(self, penstock: Client) -> None:
         asked = {"spec": {"cron_expressions": ["* * * * *"]}}

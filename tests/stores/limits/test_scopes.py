@@ -306,9 +306,9 @@ async def test_adopted_leases_are_counted_held_and_listed_those_that_end_first_a
         lambda tx: tx.scopes.hold(shop, lines), key="check", tx_class=TransactionClass.CHANGE
     )
     assert held == 3
-    holders = await look(store, lambda tx: tx.scopes.holders(shop, queue.queue_id, 9))
+    holders = await look(store, lambda tx: tx.scopes.holders(shop, [queue.queue_id], 9))
     assert ids(holders) == ["r2-1", "r1-1"]
-    assert ids(await look(store, lambda tx: tx.scopes.holders(shop, queue.queue_id, 1))) == ["r2-1"]
+    assert ids(await look(store, lambda tx: tx.scopes.holders(shop, [queue.queue_id], 1))) == ["r2-1"]
 
 
 async def test_an_adopted_lease_ends_in_the_scope_that_adopted_it(store: Store):

@@ -43,13 +43,13 @@ async def test_the_longest_silent_workers_are_found_first(store: Store):
 async def test_marking_changes_a_workers_status_and_nothing_else(store: Store):
     worker = a_worker(worker_id="w1")
     await record(store, lambda tx: tx.workers.save(worker))
-    await record(store, lambda tx: tx.workers.mark("default", "w1", WorkerStatus.DRAINING))
+    await record(store, lambda tx: tx.workers.mark(a_worker(worker_id="w1"), WorkerStatus.DRAINING))
     found = await find_worker(store)
     assert replace(found, updated_at_ms=worker.updated_at_ms) == replace(worker, status=WorkerStatus.DRAINING)  # type: ignore[type-var]
 
 
 async def test_neither_a_mark_nor_a_heartbeat_brings_back_a_worker_that_has_left(store: Store):
-    await record(store, lambda tx: tx.workers.mark("default", "w1", WorkerStatus.DRAINING))
+    await record(store, lambda tx: tx.workers.mark(a_worker(worker_id="w1"), WorkerStatus.DRAINING))
     await record(store, lambda tx: tx.workers.heartbeat(a_worker(worker_id="w1")))
     assert await find_worker(store) is None
 

@@ -93,12 +93,12 @@ async def test_a_run_is_forgotten_with_its_workflow_id_and_leaves_a_note(store: 
 async def test_a_workflow_id_that_names_another_run_stays(store: Store):
     older, current = a_closed_run("r1"), a_run("r2", run_number=2)
     await insert(store, current, older)
-    assert await look(store, lambda tx: tx.retention.has_others(current)) is True
+    assert await look(store, lambda tx: tx.retention.newest_other(current)) == "r1"
     await record(store, lambda tx: tx.retention.forget(older))
     instance = await look(store, lambda tx: tx.runs.instance("default", "order-1"))
     assert instance is not None
     assert instance.run_id == "r2"
-    assert await look(store, lambda tx: tx.retention.has_others(current)) is False
+    assert await look(store, lambda tx: tx.retention.newest_other(current)) is None
 
 
 def a_message_of(run_id: str) -> Message:

@@ -61,7 +61,7 @@ async def test_a_touch_moves_the_heartbeat_forwards_and_never_back(store: Store)
 
 async def test_a_worker_that_is_marked_as_dead_is_alive_once_it_is_heard_again(store: Store):
     await record(store, lambda tx: tx.workers.save(a_worker(heartbeat_at_ms=NOW_MS - 1)))
-    await record(store, lambda tx: tx.workers.mark("default", "worker-1", WorkerStatus.STALE))
+    await record(store, lambda tx: tx.workers.mark(a_worker(), WorkerStatus.STALE))
     dead = await look(store, lambda tx: tx.workers.get("default", "worker-1"))
     assert dead is not None
     assert is_known_dead(dead)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from penstock.core.model import TaskState
+from penstock.core.model import TaskPriority, TaskState
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Store, Tx
 from penstock.wakeups.local import LocalWakeups
@@ -93,7 +94,10 @@ async def test_the_end_of_a_lease_is_told_where_a_journal_is_kept(journaling: St
     how = "completed" if state is TaskState.DONE else None
     ended = released(task, state, ended_lease=task.lease_token, ended_how=how, ended_cost=7)
     await record(journaling, lambda tx: tx.tasks.save(ended, TaskState.LEASED))
-    (line,) = await lines(journaling)
+    line, *later = [
+        each for each in await lines(journaling) if each["event"] != "ready" or each["attempt"] > 1
+    ]
+    assert [each["event"] for each in later] == (["ready"] if state is TaskState.READY else [])
     assert line.pop("at_ms") > 0
     told = {"event": "ended", "task_id": "r1-1", "lease": task.lease_token, "how": ENDS[state], "cost": 7}
     assert line == told
@@ -102,13 +106,71 @@ async def test_the_end_of_a_lease_is_told_where_a_journal_is_kept(journaling: St
     assert (stored.ended_lease, stored.ended_how, stored.ended_cost) == (None, None, None), "told, not kept"
 
 
-async def test_the_end_of_a_task_that_nobody_held_is_not_told(journaling: Store):
+@pytest.mark.parametrize("was", [TaskState.READY, TaskState.DELAYED])
+async def test_a_task_that_waited_and_will_not_be_granted_is_told_as_gone(journaling: Store, was: TaskState):
     queue = await a_queue(journaling)
-    task = a_task(queue, "r1-1")
+    task = replace(a_task(queue, "r1-1"), state=was)
     await enqueue(journaling, task)
     gone = released(task, TaskState.CANCELLED)
-    await record(journaling, lambda tx: tx.tasks.save(gone, TaskState.READY))
-    assert await lines(journaling) == []
+    await record(journaling, lambda tx: tx.tasks.save(gone, was))
+    *before, line = await lines(journaling)
+    assert [each["event"] for each in before] == (["ready"] if was is TaskState.READY else [])
+    assert line.pop("at_ms") > 0
+    assert line == {"event": "gone", "task_id": "r1-1", "how": "cancelled"}
+
+
+async def test_a_task_that_arrives_is_told_with_all_that_its_order_depends_on(journaling: Store):
+    queue = await a_queue(journaling)
+    task = replace(a_task(queue, "r1-1"), level=3, key="tenant", cost=7)
+    await record(journaling, lambda tx: tx.tasks.insert(task, TaskPriority(3, "tenant", 2_500)))
+    (line,) = await lines(journaling)
+    assert line.pop("at_ms") > 0
+    assert line == {
+        "event": "ready",
+        "namespace": task.namespace,
+        "task_queue": task.task_queue,
+        "kind": "activity",
+        "type": task.type,
+        "task_id": "r1-1",
+        "run_id": task.run_id,
+        "key": "tenant",
+        "level": 3,
+        "attempt": 1,
+        "weight": 2_500,
+        "cost": 7,
+    }
+
+
+@pytest.mark.parametrize("end_is", ["first", "last"])
+async def test_what_becomes_ready_with_the_end_of_a_task_names_that_task(journaling: Store, end_is: str):
+    queue = await a_queue(journaling)
+    await enqueue(journaling, a_task(queue, "r1-1"))
+    (task,) = await claim(journaling, queue.queue_id, 1)
+    ended = released(task, TaskState.DONE, ended_lease=task.lease_token, ended_how="completed")
+
+    def operation(tx: Tx) -> None:
+        steps = [
+            lambda: tx.tasks.save(ended, TaskState.LEASED),
+            lambda: tx.tasks.insert(a_task(queue, "r1-2"), TaskPriority()),
+        ]
+        for step in steps if end_is == "first" else reversed(steps):
+            step()
+
+    await record(journaling, operation)
+    ready = [line for line in await lines(journaling) if line["event"] == "ready"]
+    assert [line.get("after") for line in ready] == [None, "r1-1"]
+
+
+async def test_a_retry_names_its_own_task_and_when_it_was_due(journaling: Store):
+    queue = await a_queue(journaling)
+    await enqueue(journaling, a_task(queue, "r1-1"))
+    (task,) = await claim(journaling, queue.queue_id, 1)
+    delayed = released(task, TaskState.DELAYED, ended_lease=task.lease_token, available_at_ms=5)
+    await record(journaling, lambda tx: tx.tasks.save(delayed, TaskState.LEASED))
+    due = replace(delayed, state=TaskState.READY, ended_lease=None)
+    await record(journaling, lambda tx: tx.tasks.save(due, TaskState.DELAYED))
+    line = (await lines(journaling))[-1]
+    assert (line["event"], line["after"], line["attempt"], line["due_at_ms"]) == ("ready", "r1-1", 2, 5)
 
 
 async def test_where_no_journal_is_kept_nothing_is_told(store: Store):

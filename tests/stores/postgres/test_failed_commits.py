@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -53,7 +53,7 @@ class Node:
         """The connection breaks before the next commit is sent."""
         self._at_commit = PipelinedConnection.terminate
 
-    def _on_moment(self, moment: CommitPoint) -> None:
+    def _on_moment(self, moment: CommitPoint, _keys: Sequence[str]) -> None:
         if self._at_commit is not None and moment is CommitPoint.BEFORE_COMMIT:
             cut, self._at_commit = self._at_commit, None
             for line in self.store._work:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 
 import asyncpg
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from penstock.core.model import RunId
 from penstock.errors import Reason, Unavailable
 from penstock.ports.store import TransactionClass, Tx
-from penstock.stores.group_commit import CommitPoint, no_hook
+from penstock.stores.group_commit import CommitHook, CommitPoint, no_hook
 from penstock.stores.postgres import commit_groups, session_limits, transactions
 from penstock.stores.postgres.diversion import DivertingCommitter
 from penstock.stores.postgres.pipeline import PipelinedConnection
@@ -46,7 +46,7 @@ class Freezer:
         self.armed = False
         self.commits = 0
 
-    def __call__(self, moment: CommitPoint) -> None:
+    def __call__(self, moment: CommitPoint, _keys: Sequence[str]) -> None:
         if moment is not CommitPoint.BEFORE_COMMIT:
             return
         self.commits += 1
@@ -57,7 +57,7 @@ class Freezer:
 
 @asynccontextmanager
 async def a_store(
-    url: str, *, hold_ms: int = HOLD_MS, on_commit: Callable[[CommitPoint], None] = no_hook
+    url: str, *, hold_ms: int = HOLD_MS, on_commit: CommitHook = no_hook
 ) -> AsyncIterator[PostgresStore]:
     store = await PostgresStore.open(
         url, LocalWakeups(), hold_ms=hold_ms, statement_timeout_ms=5_000, on_commit=on_commit

@@ -94,10 +94,40 @@ async def test_an_id_is_taken_once_until_its_schedule_is_deleted(store: Store) -
 async def test_due_schedules_come_in_order_and_the_next_one_is_known(store: Store) -> None:
     dues = {"late": NOW_MS - 5, "now": NOW_MS, "soon": NOW_MS + 1, "never": None}
     await create(store, *(a_schedule(name, due_at_ms=due) for name, due in dues.items()))
-    assert await look(store, lambda tx: tx.schedules.due(NOW_MS, 10)) == ["late", "now"]
-    assert await look(store, lambda tx: tx.schedules.due(NOW_MS, 1)) == ["late"]
+    assert await look(store, lambda tx: tx.schedules.due(NOW_MS, "2026a", 10)) == ["late", "now"]
+    assert await look(store, lambda tx: tx.schedules.due(NOW_MS, "2026a", 1)) == ["late"]
     assert (await look(store, lambda tx: tx.next_due.until(NOW_MS)))[Due.SCHEDULE] == NOW_MS - 5
     assert await look(store, lambda tx: tx.schedules.count_due("default", NOW_MS, NOW_MS + 1)) == 2
+
+
+async def test_schedules_are_found_by_the_version_of_their_zone_data(store: Store) -> None:
+    assert await look(store, lambda tx: tx.schedules.newer_zone_data("")) is None
+    versions = {"utc": "", "old": "2025b", "new": "2026a"}
+    await create(
+        store,
+        *(a_schedule(name, zone_version=version, due_at_ms=NOW_MS) for name, version in versions.items()),
+        a_schedule("paused", zone_version="2027a", status=ScheduleStatus.PAUSED, due_at_ms=None),
+    )
+    assert await look(store, lambda tx: tx.schedules.newer_zone_data("2025b")) == "2026a"
+    assert await look(store, lambda tx: tx.schedules.newer_zone_data("2026a")) is None
+    assert await look(store, lambda tx: tx.schedules.of_older_zone_data("2026a", 10)) == ["old"]
+    assert await look(store, lambda tx: tx.schedules.due(NOW_MS, "2025b", 10)) == ["old", "utc"]
+
+
+async def test_the_latest_updates_are_found_among_other_events(store: Store) -> None:
+    kinds = [ScheduleEventType.UPDATED, ScheduleEventType.TRIGGERED, ScheduleEventType.UPDATED]
+    events = [
+        ScheduleEvent(schedule_key="k1", sequence=n, type=kind, payload="{}", at_ms=NOW_MS)
+        for n, kind in enumerate(kinds, 1)
+    ]
+
+    def write(tx: Tx) -> None:
+        for event in events:
+            tx.schedules.append_event(event)
+
+    await record(store, write)
+    assert await look(store, lambda tx: tx.schedules.latest_updates("k1", 5)) == [events[2], events[0]]
+    assert await look(store, lambda tx: tx.schedules.latest_updates("k1", 1)) == [events[2]]
 
 
 async def test_lists_are_newest_first_and_filtered(store: Store) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class Gate:
         self.commits = 0
         self.is_open.set()
 
-    def __call__(self, moment: CommitPoint) -> None:
+    def __call__(self, moment: CommitPoint, _keys: Sequence[str]) -> None:
         if moment is CommitPoint.BEFORE_COMMIT:
             self.reached.set()
             assert self.is_open.wait(PATIENCE_S)
@@ -133,7 +133,7 @@ async def test_a_group_in_which_nothing_changes_does_not_wait_for_the_disk(
 
     thread: list[threading.Thread] = []
 
-    def note(_: CommitPoint) -> None:
+    def note(_: CommitPoint, _keys: Sequence[str]) -> None:
         thread.append(threading.current_thread())
 
     store._on_commit = note

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class Disk:
         self.commits = 0
         self.fails = False
 
-    def __call__(self, moment: CommitPoint) -> None:
+    def __call__(self, moment: CommitPoint, _keys: Sequence[str]) -> None:
         if moment is CommitPoint.BEFORE_COMMIT:
             self.commits += 1
             if self.fails:

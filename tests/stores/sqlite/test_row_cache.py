@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class Disk:
 
     is_broken = False
 
-    def __call__(self, moment: CommitPoint) -> None:
+    def __call__(self, moment: CommitPoint, _keys: Sequence[str]) -> None:
         if self.is_broken and moment is CommitPoint.BEFORE_COMMIT:
             raise DRIVER.OperationalError("disk I/O error")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import types
+from typing import Any
 
 import pytest
 
 from penstock.core.model import RunId
 from penstock.errors import Conflict, Reason
-from penstock.ports.gather import gather
+from penstock.ports.gather import gather, remembering
 from penstock.ports.store import Store, Tx
 from tests.stores.store_operations import record
 from tests.support.builders import a_run, an_instance
@@ -82,3 +84,37 @@ async def test_what_one_of_them_refuses_ends_both(filled: Store):
     with pytest.raises(Conflict):
         await filled.transact(operation, key="one")
     assert not went_on
+
+
+async def test_what_was_read_in_a_snapshot_is_not_read_again(filled: Store):
+    """A page reads the same rows for several of its parts."""
+    sent: list[int] = []
+
+    @types.coroutine
+    def counted(work: Any) -> Any:
+        sent.clear()  # the read begins again where it turns out to need a snapshot
+        answers = None
+        while True:
+            try:
+                asks = work.send(answers)
+            except StopIteration as end:
+                return end.value
+            sent.append(len(asks))
+            answers = yield asks
+
+    async def operation(tx: Tx) -> tuple[object, ...]:
+        first = await gather(workers_of(tx), tx.runs.of_instance("default", "order-r1", None, 5))
+        return first, await workers_of(tx), await tx.runs.of_instance("default", "order-r1", None, 5)
+
+    (number, runs), again, same = await filled.read(lambda tx: counted(remembering(operation(tx))), long=True)
+    assert (number, [run.run_id for run in runs]) == (again, [run.run_id for run in same]) == (0, ["r1"])
+    assert sum(sent) == 3, "two of the workers, one of the runs"
+
+
+async def test_an_error_of_a_read_that_is_remembered_reaches_the_caller(filled: Store):
+    async def operation(tx: Tx) -> None:
+        await number_of(tx, "r1")
+        raise Conflict(Reason.RUN_NOT_ACTIVE, "It is not wanted.")
+
+    with pytest.raises(Conflict):
+        await filled.read(lambda tx: remembering(operation(tx)), long=True)

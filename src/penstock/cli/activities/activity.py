@@ -1,4 +1,4 @@
-"""Commands for standalone activities: single tasks that need no workflow around them."""
+"""Commands for standalone activities: single tasks that need no workflow around them; and for any open activity."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from typing import Any
 
 import click
 
+from penstock.cli.activities.operations import (
+    pause_activity,
+    reset_activity,
+    resume_activity,
+    run_activity_now,
+    update_activity_options,
+)
 from penstock.cli.grammar import noun
 from penstock.cli.id_policy_options import id_policy_options, with_default
 from penstock.cli.inputs import SecondsParam, arguments, given
@@ -148,8 +155,9 @@ def cancel_activity(session: CliSession, activity_id: str, reason: str | None) -
 @click.option(
     "--limit", type=click.IntRange(1), metavar="N", default=50, show_default=True, help="Most rows to show."
 )
+@click.option("--page-token", metavar="TOKEN", help="Continue a list: `next_page_token` of its JSON answer.")
 @click.pass_obj
-def list_activities(session: CliSession, bucket: str | None, limit: int) -> None:
+def list_activities(session: CliSession, bucket: str | None, limit: int, page_token: str | None) -> None:
     """List standalone activities, newest first."""
     answer = read_pages(
         session.connect(),
@@ -158,6 +166,7 @@ def list_activities(session: CliSession, bucket: str | None, limit: int) -> None
         limit=limit,
         page_max=LIST_PAGE_MAX,
         query={"status": bucket},
+        token=page_token,
     )
     session.show(answer, _draw_list)
 
@@ -233,3 +242,7 @@ def _deaths(body: dict[str, Any]) -> object:
     """How many workers died running it, if any did, and whether that ended it."""
     count = body.get("worker_deaths") or None
     return f"{count}, which ended it: it is quarantined" if count and body.get("is_quarantined") else count
+
+
+for _command in (pause_activity, resume_activity, reset_activity, run_activity_now, update_activity_options):
+    activity.add_command(_command)

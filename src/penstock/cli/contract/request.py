@@ -251,5 +251,13 @@ REQUESTS: Mapping[str, RequestRow] = {
         ),
         _enabled,
     ),
+    "storage:test": RequestRow(
+        "POST", "storage/test", "Write, read back and delete a small and a large object in external storage.",
+        (
+            RequestField("--driver", "driver", click.Choice(["local", "s3", "gcs", "azure"])),
+            RequestField("--small-bytes", "small_payload_bytes", click.IntRange(1, 1_048_576)),
+            RequestField("--large-bytes", "large_payload_bytes", click.IntRange(1, 16_777_216)),
+        ),
+    ),
 }  # fmt: skip
 """The rows, by the contract's name of the command."""

@@ -126,7 +126,7 @@ class ContractSession(CliSession):
         if not self.json:
             return
         envelope: dict[str, Any] = {
-            "error": problem.message,
+            "error": problem.message or problem.format_message(),
             "exit_code": exit_code,
             "command": self.command,
             "namespace": self._scope or self.namespace or DEFAULT_NAMESPACE,

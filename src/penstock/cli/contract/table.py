@@ -10,26 +10,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.cli.contract.alias import CommandAlias
-from penstock.cli.contract.translations import BATCH, INPUT, UNATTENDED
+from penstock.cli.contract.translations import BATCH, INPUT, INTERVAL, SCHEDULE_ID, UNATTENDED
 
-PLURALS = {"workflows": "workflow", "schedules": "schedule"}
+PLURALS = {
+    "activities": "activity",
+    "schedules": "schedule",
+    "search-attributes": "search-attribute",
+    "workflows": "workflow",
+}
 """Nouns that may also be written in the plural."""
 
 _RUN = {"-r": "run_id"}
 _INPUT = {"-i": "values"}
+_OVERLAP = {"--overlap-policy": "overlap_policy"}
+_SCHEDULE = {
+    "-c": "cron_expressions", "-t": "workflow_type", "--workflow-type": "workflow_type", **_OVERLAP, **_INPUT,
+}  # fmt: skip
 _SAME = (
     "activity:describe", "server:health", "server:info", "completion", "env:delete", "env:list", "env:set",
-    "env:show", "env:use", "namespace:describe", "namespace:list", "search-attribute:list", "task-queue:build-ids",
-    "task-queue:describe", "task-queue:drain", "task-queue:list", "task-queue:promote", "task-queue:resume",
-    "worker:deregister", "worker:describe", "worker:list", "workflow:archive", "workflow:repair", "workflow:terminate",
+    "env:show", "env:use", "namespace:describe", "namespace:list", "search-attribute:list",
+    "task-queue:build-ids", "task-queue:describe", "task-queue:drain", "task-queue:list", "task-queue:promote",
+    "task-queue:resume", "schedule:describe", "schedule:pause", "schedule:resume", "worker:deregister",
+    "worker:describe", "worker:list", "workflow:archive", "workflow:repair", "workflow:terminate",
 )  # fmt: skip
 
 ALIASES: Mapping[str, CommandAlias] = {name: CommandAlias(ours=name.replace(":", " ")) for name in _SAME} | {
-    "activity:list": CommandAlias(
-        ours="activity list",
-        refused={"--next-page-token TOKEN": "--limit N reads as many pages as that takes."},
-        differs="no `--next-page-token`: `--limit N` reads as many pages as that takes",
-    ),
+    "activity:list": CommandAlias(ours="activity list", flags={"--next-page-token": "page_token"}),
+    "bridge:webhook": CommandAlias(ours="bridge webhook", flags=_INPUT, also=(INPUT,)),
     "debug": CommandAlias(ours="workflow debug", resource="workflow"),
     "doctor": CommandAlias(
         ours="server info", differs="prints what `dw server:info` does; `dw env:show` has the local settings"
@@ -39,6 +46,29 @@ ALIASES: Mapping[str, CommandAlias] = {name: CommandAlias(ours=name.replace(":",
     "namespace:delete": CommandAlias(
         ours="namespace delete", also=(UNATTENDED,), differs="asks on a terminal, unless `--yes` is given"
     ),
+    "schedule:create": CommandAlias(
+        ours="schedule create",
+        flags=_SCHEDULE,
+        also=(INPUT, INTERVAL, SCHEDULE_ID),
+        differs="also previews the next moments; a JSON object as input is one argument",
+    ),
+    "schedule:list": CommandAlias(
+        ours="schedule list", flags={"-t": "workflow_type", "-l": "limit", "--next-page-token": "page_token"}
+    ),
+    "schedule:update": CommandAlias(
+        ours="schedule update",
+        flags=_SCHEDULE,
+        also=(INPUT, INTERVAL),
+        differs="a new `--cron` or `--interval` keeps the time zone",
+    ),
+    "schedule:trigger": CommandAlias(ours="schedule trigger", flags=_OVERLAP),
+    "schedule:backfill": CommandAlias(
+        ours="schedule backfill", flags={"--start-time": "start_time", "--end-time": "end_time", **_OVERLAP}
+    ),
+    "schedule:delete": CommandAlias(
+        ours="schedule delete", also=(UNATTENDED,), differs="asks on a terminal, unless `--yes` is given"
+    ),
+    "schedule:history": CommandAlias(ours="schedule history", flags={"--after-sequence": "after"}),
     "search-attribute:create": CommandAlias(ours="search-attribute create", words=("kind",)),
     "search-attribute:delete": CommandAlias(
         ours="search-attribute delete",
@@ -86,6 +116,7 @@ ALIASES: Mapping[str, CommandAlias] = {name: CommandAlias(ours=name.replace(":",
         differs="with `--follow` it is `penstock workflow result`, which ends with code 1 if the run failed",
     ),
     "workflow:show-run": CommandAlias(ours="workflow describe", words=("run_id",)),
+    "workflow:redrive": CommandAlias(ours="workflow redrive", words=("run_id",)),
     "workflow:list-runs": CommandAlias(ours="workflow runs"),
     "workflow:history": CommandAlias(
         ours="workflow history",
@@ -114,8 +145,6 @@ ALIASES: Mapping[str, CommandAlias] = {name: CommandAlias(ours=name.replace(":",
 }
 
 REFUSED: Mapping[str, str] = {
-    "bridge:webhook": "Start, signal or update the workflow itself: `dw workflow:start`, `dw workflow:signal`.",
-    "storage:test": "`dw namespace:describe NAME` shows the storage policy; a round trip is not there yet.",
     "runtime:check": "It checks PHP; `dw server:info` shows what the server supports.",
     "schema:list": "The server describes its answers itself, at `/openapi.json`.",
     "schema:manifest": "The server describes its answers itself, at `/openapi.json`.",

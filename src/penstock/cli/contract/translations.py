@@ -62,6 +62,29 @@ def _narrow(values: Values) -> None:
         values["query"] = f"({values['query']}) AND WorkflowType = '{quoted}'"
 
 
+def _name_schedule(values: Values) -> None:
+    """Take the id from `--schedule-id`; the contract has no argument for it."""
+    option = values.pop("schedule_id_option")
+    if option and values["schedule_id"]:
+        raise click.UsageError("ID and --schedule-id contradict each other; give one of them.")
+    values["schedule_id"] = option or values["schedule_id"]
+
+
+def _add_interval(values: Values) -> None:
+    """Add an interval that is written as an ISO 8601 duration; the server checks it."""
+    text = values.pop("interval")
+    if text is not None:
+        values["intervals"] = (*values["intervals"], {"every": text})
+
+
+SCHEDULE_ID = Translation(
+    (click.Option(["--schedule-id", "schedule_id_option"], metavar="ID", help="Id; generated if omitted."),),
+    _name_schedule,
+)
+INTERVAL = Translation(
+    (click.Option(["--interval"], metavar="DURATION", help="ISO 8601 duration, such as PT30M."),),
+    _add_interval,
+)
 BATCH = Translation(
     (
         click.Option(["--type", "-t"], metavar="TYPE", help="Only workflows of this type."),

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from penstock.cli.grammar import CommandReach, VerbCommand
 from penstock.cli.output.exits import CommandError, echo_err
-from penstock.cli.server.dev import DATABASE_FILE
-from penstock.cli.transport.session import CliSession, show_json
+from penstock.cli.server.dev import DATABASE_FILE, TOKEN_FILE
+from penstock.cli.transport.session import SERVER_VARIABLE, TOKEN_VARIABLE, CliSession, show_json
+
+if TYPE_CHECKING:
+    from penstock.cli.demo.script import DemoRun
 
 
 @click.command("demo", cls=VerbCommand, reach=CommandReach.HERE, example="penstock demo")
@@ -23,25 +28,59 @@ from penstock.cli.transport.session import CliSession, show_json
     metavar="DIRECTORY",
     help="Keep the data there, to inspect it with `penstock dev` [default: a temporary directory, removed].",
 )
+@click.option(
+    "--stay",
+    is_flag=True,
+    help="Afterwards keep the shop open, with orders and kills, to look at until Ctrl-C.",
+)
 @click.pass_obj
-def demo(session: CliSession, data_dir: Path | None) -> None:
+def demo(session: CliSession, data_dir: Path | None, stay: bool) -> None:
     """Run a small shop on its own server, kill its worker and its server, and show that no order is lost."""
     from penstock.cli.demo.display import demo_display
-    from penstock.cli.demo.script import play
+    from penstock.cli.demo.script import demo_run
     from penstock.cli.demo.summary import draw, summary_of
 
-    with _directory(data_dir) as directory, demo_display() as display:
-        result = play(directory, display)
-    summary = summary_of(result, None if data_dir is None else str(data_dir))
-    if session.json:
-        show_json(json.dumps(summary, ensure_ascii=False))
-        return
-    from penstock.cli.output.screen import Screen
+    kept_in = None if data_dir is None else str(data_dir)
+    with _directory(data_dir) as directory, demo_run(directory) as run:
+        with demo_display() as display:
+            result = run.play(display)
+        if not stay:
+            run.stop()
+        summary = summary_of(result, kept_in)
+        if session.json:
+            show_json(json.dumps(summary, ensure_ascii=False))
+        else:
+            from penstock.cli.output.screen import Screen
 
-    draw(Screen(), summary)
-    if data_dir is None:
+            draw(Screen(), summary)
+        if stay:
+            _stay(run)
+    if data_dir is None and not session.json:
         echo_err("")
         echo_err("Everything that ran is stopped, and its data removed.")
+        if not stay:
+            echo_err("To look at such a shop in the browser: penstock demo --stay")
+
+
+def _stay(run: DemoRun) -> None:
+    """Say where to look, and keep the shop open."""
+    from penstock.cli.demo.shop import BANK
+    from penstock.cli.demo.stay import stay
+
+    token = shlex.quote(str(run.server.directory / TOKEN_FILE))
+    for line in (
+        "",
+        "The shop stays open: orders come in, the bank bears two charges at once, and each minute the worker is",
+        "killed. Ctrl-C here ends it. In the browser, with the token that `cat` prints:",
+        f"  {run.server.url}/ui/queues/{BANK}",
+        f"  cat {token}",
+        "In another terminal:",
+        f"  export {SERVER_VARIABLE}={run.server.url}",
+        f'  export {TOKEN_VARIABLE}="$(cat {token})"',
+        "  penstock top",
+    ):
+        echo_err(line)
+    stay(run)
 
 
 @contextmanager

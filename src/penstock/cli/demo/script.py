@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,29 +60,23 @@ def orders() -> list[ShopOrder]:
     ]
 
 
-def play(directory: Path, display: DemoDisplay) -> DemoResult:
-    """Run the demo; all processes are stopped on return and on errors."""
-    began = time.monotonic()
-    run = DemoRun(DemoServer(directory), display)
+@contextmanager
+def demo_run(directory: Path) -> Iterator[DemoRun]:
+    """A demo that has not begun; all its processes are stopped at the end, also on errors."""
+    run = DemoRun(DemoServer(directory))
     try:
-        run.open()
-        run.take_orders()
-        run.kill_worker()
-        run.kill_server()
-        run.wait_for("every order is closed", lambda: run.board.is_finished)
-        run.result.journal = _journal(run.connection)
+        yield run
     finally:
         run.stop()
-    run.result.seconds = time.monotonic() - began
-    return run.result
 
 
 class DemoRun:
     """The acts of the demo and their processes."""
 
-    def __init__(self, server: DemoServer, display: DemoDisplay) -> None:
+    display: DemoDisplay
+
+    def __init__(self, server: DemoServer) -> None:
         self.server = server
-        self.display = display
         self.board = OrderBoard(orders())
         self.result = DemoResult(self.board)
         self.reports: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -91,6 +86,19 @@ class DemoRun:
     @property
     def connection(self) -> ServerConnection:
         return self.server.connection
+
+    def play(self, display: DemoDisplay) -> DemoResult:
+        """Run all acts; server and worker are still up on return."""
+        began = time.monotonic()
+        self.display = display
+        self.open()
+        self.take_orders()
+        self.kill_worker()
+        self.kill_server()
+        self.wait_for("every order is closed", lambda: self.board.is_finished)
+        self.result.journal = _journal(self.connection)
+        self.result.seconds = time.monotonic() - began
+        return self.result
 
     def open(self) -> None:
         self.display.log("A server starts: one process, one SQLite file.")
@@ -114,16 +122,18 @@ class DemoRun:
 
     def take_orders(self) -> None:
         for card in self.board.cards.values():
-            order = card.order
-            body = {
-                "workflow_id": order.id,
-                "workflow_type": "demo.order",
-                "task_queue": SHOP,
-                "input": [vars(order)],
-                "priority": {"fairness_key": order.customer},
-            }
-            self.connection.post("workflows", body=body)
+            self.take_order(card.order)
         self.display.log(f"{len(self.board.cards)} orders of {len(CUSTOMERS)} customers come in.")
+
+    def take_order(self, order: ShopOrder) -> None:
+        body = {
+            "workflow_id": order.id,
+            "workflow_type": "demo.order",
+            "task_queue": SHOP,
+            "input": [vars(order)],
+            "priority": {"fairness_key": order.customer},
+        }
+        self.connection.post("workflows", body=body)
 
     def kill_worker(self) -> None:
         self.wait_for(

@@ -28,6 +28,7 @@ class ShopOrder:
     customer: str
     item: str
     address: str
+    charge_seconds: float = 0.4
 
 
 Service = Callable[[ShopOrder], Awaitable[None]]
@@ -55,7 +56,7 @@ async def charge(order: ShopOrder) -> None:
     if order.item == SLOW_BANK and activity.info().attempt == 1:
         _report(order, "charge", "fails")
         raise ConnectionError("the bank does not answer")
-    await _work(order, "charge", 0.4)
+    await _work(order, "charge", order.charge_seconds)
 
 
 @activity.defn(auto_heartbeat=True)

@@ -1,4 +1,4 @@
-"""Commands for the journal of leases, which `penstock verify` reads."""
+"""Commands for the journal, which `penstock verify` reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAGE = 5_000
 
 @noun("journal", example="penstock journal export > journal.jsonl")
 def journal() -> None:
-    """Export the record of granted and ended leases."""
+    """Export the record of leases, arrivals, workers and settings."""
 
 
 @journal.verb("export", example="penstock journal export > journal.jsonl")

@@ -10,6 +10,7 @@ from penstock.cli.grammar import noun, with_options
 from penstock.cli.inputs import CONFIRM_DELETION, confirm, given
 from penstock.cli.limits.namespace_limits import limits, namespace_scope
 from penstock.cli.limits.options import for_option, reason_option
+from penstock.cli.operations.payload_storage import payload_storage, test_storage
 from penstock.cli.output.exits import echo_err
 from penstock.cli.output.screen import Screen, plain
 from penstock.cli.transport.session import CliSession
@@ -32,6 +33,8 @@ def namespace() -> None:
 
 
 namespace.add_command(limits)
+namespace.add_command(payload_storage)
+namespace.add_command(test_storage)
 
 
 @namespace.verb("list", example="penstock namespace list")

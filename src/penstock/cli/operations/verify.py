@@ -164,6 +164,7 @@ def report(book: Findings, evidence: EvidenceSummary) -> dict[str, Any]:
         ],
         "findings": [dataclasses.asdict(finding) for finding in book.findings],
         "notices": [dataclasses.asdict(notice) for notice in book.notices],
+        "not_judged": list(evidence.not_judged),
         "evidence": dataclasses.asdict(evidence) | {"penstock": version("penstock")},
     }
 
@@ -194,6 +195,12 @@ def draw(screen: Screen, book: Findings, evidence: EvidenceSummary) -> None:
         screen.heading("worth knowing")
         for notice in book.notices[:_SHOWN_MAX]:
             screen.line(ScreenCell(f"  {notice.about}"), ScreenCell(f"at number {notice.seq}: {notice.said}"))
+    if evidence.not_judged:
+        laws = ", ".join(evidence.not_judged)
+        screen.heading("not judged")
+        screen.line(
+            ScreenCell(f"  {laws}: the journal has no arrivals; servers of older versions write none")
+        )
     screen.heading("evidence")
     screen.line(ScreenCell(_evidence_line(evidence)))
 
@@ -237,6 +244,7 @@ def _evidence_line(evidence: EvidenceSummary) -> str:
     return (
         f"{_counted(evidence.journal_lines, 'journal line')} (numbers {numbers}): {evidence.granted:,} granted, "
         f"{evidence.started:,} started, {evidence.renewed:,} renewed, {evidence.ended:,} ended, "
+        f"{evidence.arrived:,} arrived, "
         f"{evidence.live_at_end:,} live at the end, {_counted(evidence.scopes, 'scope')}; "
         f"{_counted(evidence.client_lines, 'client line')} with {_counted(evidence.client_leases, 'lease')}"
     )

@@ -9,9 +9,15 @@ _BLOB_START = "wwHioz3/VYAiN"
 
 
 def opened(value: Any) -> Any:
-    """Return the value inside an envelope or a bare blob; what cannot be opened is returned as it is."""
+    """Return the value inside an envelope or a bare blob; what cannot be opened is returned as it is.
+
+    Of a payload in external storage, its reference and size are returned.
+    """
     if isinstance(value, dict) and value.get("codec") == "avro" and isinstance(value.get("blob"), str):
         return _decoded(value["blob"], value)
+    if isinstance(value, dict) and isinstance(value.get("external_payload"), dict):
+        reference = value["external_payload"]
+        return {"kept outside": reference.get("reference_id"), "size_bytes": reference.get("size_bytes")}
     if isinstance(value, str) and value.startswith(_BLOB_START):
         return _decoded(value, value)
     return value

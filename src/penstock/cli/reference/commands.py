@@ -66,6 +66,7 @@ _add_page("settings", "all settings", "penstock.settings", "reference_markdown")
 _add_page("reasons", "all reasons for refusals", "penstock.server.reference.markdown", "reasons_markdown")
 _add_page("errors", "the SDK's errors", "penstock.cli.reference.errors", "errors_markdown")
 _add_page("dw", "the contract's commands", "penstock.cli.contract.page", "contract_markdown")
+_add_page("temporalio", "Temporal's names", "penstock.cli.migration.temporal_page", "temporal_markdown")
 _add_page("http", "all HTTP operations", "penstock.server.reference.markdown", "operations_markdown")
 
 

@@ -13,6 +13,7 @@ from penstock.cli.output.exits import echo_err
 from penstock.cli.output.hints import command_hint
 from penstock.cli.priority_options import with_priority_options
 from penstock.cli.schedules import views
+from penstock.cli.schedules.batch import batch
 from penstock.cli.schedules.options import (
     ACTION_OPTIONS,
     JITTER_OPTION,
@@ -45,16 +46,21 @@ def schedule() -> None:
     example='penstock schedule create nightly --cron "30 2 * * *" --timezone Europe/Berlin \\\n'
     "    --type reports.nightly --task-queue reports --input '[\"all\"]'",
 )
-@_ID
+@click.argument("schedule_id", metavar="[ID]", required=False)
 @with_options(*SPEC_OPTIONS, *ACTION_OPTIONS)
 @with_priority_options
 @with_options(*POLICY_OPTIONS)
 @click.option("--paused", is_flag=True, help="Create it paused.")
 @click.pass_obj
 def create_schedule(
-    session: CliSession, /, schedule_id: str, priority_options: dict[str, Any], paused: bool, **fields: Any
+    session: CliSession,
+    /,
+    schedule_id: str | None,
+    priority_options: dict[str, Any],
+    paused: bool,
+    **fields: Any,
 ) -> None:
-    """Create a schedule, and show its next moments and what to know about them."""
+    """Create a schedule, with a generated id if none is given; show its next moments and what to know about them."""
     spec = spec_of(fields)
     if not any(name in spec for name in MOMENTS):
         raise click.UsageError("Say when it fires, with --cron, --every or --calendar.")
@@ -66,10 +72,12 @@ def create_schedule(
     preview = connection.post("schedules", "preview", body=asked).body
     body = given(schedule_id=schedule_id, spec=spec, action=action, paused=paused or None, **policies)
     created = connection.post("schedules", body=body)
+    schedule_id = str(created.body.get("schedule_id"))
     warnings = [*(preview.get("warnings") or []), *(created.body.get("warnings") or [])]
     answer = _with(
         created,
         next_fire_times=preview.get("next_fire_times") or [],
+        timezone=preview.get("timezone"),
         in_words=preview.get("in_words") or [],
         warnings=warnings,
     )
@@ -83,10 +91,23 @@ def create_schedule(
 @click.option("--status", type=click.Choice(["active", "paused"]), help="Only these.")
 @click.option("--type", "workflow_type", metavar="TYPE", help="Only those that start this type.")
 @click.option(
+    "--query",
+    metavar="QUERY",
+    help="Only those that match, such as \"TaskQueue = 'reports' AND Failures > 0\".",
+)
+@click.option(
     "--limit", type=click.IntRange(1), metavar="N", default=50, show_default=True, help="Most rows to show."
 )
+@click.option("--page-token", metavar="TOKEN", help="Continue a list: `next_page_token` of its JSON answer.")
 @click.pass_obj
-def list_schedules(session: CliSession, status: str | None, workflow_type: str | None, limit: int) -> None:
+def list_schedules(
+    session: CliSession,
+    status: str | None,
+    workflow_type: str | None,
+    query: str | None,
+    limit: int,
+    page_token: str | None,
+) -> None:
     """List schedules, newest first."""
     answer = read_pages(
         session.connect(),
@@ -94,7 +115,8 @@ def list_schedules(session: CliSession, status: str | None, workflow_type: str |
         rows="schedules",
         limit=limit,
         page_max=LIST_PAGE_MAX,
-        query={"status": status, "workflow_type": workflow_type},
+        query={"status": status, "workflow_type": workflow_type, "query": query},
+        token=page_token,
     )
     session.show(answer, views.draw_list)
 
@@ -120,9 +142,20 @@ def explain_schedule(session: CliSession, schedule_id: str) -> None:
 @with_options(*SPEC_OPTIONS, *ACTION_OPTIONS)
 @with_priority_options
 @with_options(*POLICY_OPTIONS)
+@click.option(
+    "--if-version",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Refuse if the schedule was updated since this version, and say what moved.",
+)
 @click.pass_obj
 def update_schedule(
-    session: CliSession, /, schedule_id: str, priority_options: dict[str, Any], **fields: Any
+    session: CliSession,
+    /,
+    schedule_id: str,
+    priority_options: dict[str, Any],
+    if_version: int | None,
+    **fields: Any,
 ) -> None:
     """Change what is given and keep the rest; --cron, --every and --calendar together replace each other."""
     body = given(action=action_of(fields, priority_options), **policies_of(fields))
@@ -131,11 +164,13 @@ def update_schedule(
         raise click.UsageError("Name what to change, such as --cron, --input or --overlap.")
     connection = session.connect()
     if changed:
-        before = connection.get(*_path(schedule_id)).body.get("spec") or {}
+        found = connection.get(*_path(schedule_id)).body
+        before = found.get("spec") or {}
+        if_version = if_version or found.get("version")
         if any(name in changed for name in MOMENTS):
             before = {name: value for name, value in before.items() if name not in MOMENTS}
         body["spec"] = before | changed
-    answer = connection.put(*_path(schedule_id), body=body)
+    answer = connection.put(*_path(schedule_id), body=body | given(if_version=if_version))
     echo_err(f"Updated the schedule {schedule_id}.")
     session.show(answer, views.draw_outcome)
 
@@ -185,7 +220,7 @@ def trigger_schedule(session: CliSession, schedule_id: str, overlap_policy: str 
     help="End of the period, which is not part of it.",
 )
 @OVERLAP_OPTION
-@click.option("--dry-run", is_flag=True, help="Only list the moments.")
+@click.option("--dry-run", is_flag=True, help="Only list the moments, and predict what becomes of them.")
 @click.pass_obj
 def backfill_schedule(
     session: CliSession, /, schedule_id: str, dry_run: bool, overlap_policy: str | None, **period: str
@@ -216,11 +251,17 @@ def delete_schedule(session: CliSession, schedule_id: str, yes: bool) -> None:
 @click.option(
     "--after", type=click.IntRange(0), metavar="N", default=0, help="Only events after this number."
 )
+@click.option("--all", "show_all", is_flag=True, help="All events, read in pages of --limit.")
 @click.pass_obj
-def show_history(session: CliSession, schedule_id: str, limit: int, after: int) -> None:
+def show_history(session: CliSession, schedule_id: str, limit: int, after: int, show_all: bool) -> None:
     """Show the events of a schedule, also of a deleted one: changes, fires, and why fires were skipped."""
-    query = {"limit": limit, "after_sequence": after}
-    session.show(session.connect().get(*_path(schedule_id), "history", query=query), views.draw_events)
+    connection, path = session.connect(), (*_path(schedule_id), "history")
+    answer = connection.get(*path, query={"limit": limit, "after_sequence": after})
+    events = list(answer.body.get("events") or [])
+    while show_all and (cursor := answer.body.get("next_cursor")) is not None:
+        answer = connection.get(*path, query={"limit": limit, "after_sequence": cursor})
+        events += answer.body.get("events") or []
+    session.show(_with(answer, events=events), views.draw_events)
 
 
 @schedule.verb(
@@ -245,6 +286,9 @@ def preview_schedule(
     if "spec" not in body:
         raise click.UsageError("Say when it fires, with --cron, --every or --calendar.")
     session.show(session.connect().post("schedules", "preview", body=body), views.draw_preview)
+
+
+schedule.add_command(batch)
 
 
 def _act(session: CliSession, schedule_id: str, action: str, body: dict[str, Any]) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from importlib.resources import files
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from penstock.cli.output.exits import echo_err, warn
 from penstock.cli.output.hints import command_hint
@@ -43,7 +47,7 @@ def draw_one(screen: Screen, body: Json) -> None:
         "jitter=jitter, catch-up window=catchup_window_seconds:span, start by=start_by_seconds:span, "
         "pause on failure=pause_on_failure:flag, remaining starts=remaining_actions, "
         "fires=fires_count, open runs=info.running_count, buffered, failures, skipped, missed, "
-        "last skip reason=info.last_skip_reason, created=created_at:exact, updated=updated_at:exact",
+        "last skip reason=info.last_skip_reason, created=created_at:exact, updated=updated_at:exact, version",
         starts=_starts,
         arguments=lambda body: data(opened((body.get("action") or {}).get("input"))),
         when=lambda body: spec_text(body.get("spec") or {}),
@@ -54,7 +58,9 @@ def draw_one(screen: Screen, body: Json) -> None:
         skipped=lambda body: _info(body).get("skipped_trigger_count") or None,
         missed=lambda body: _info(body).get("missed_catchup_window_count") or None,
     )
-    _draw_moments(screen, _info(body).get("next_action_times") or [], "Next")
+    _draw_moments(
+        screen, _info(body).get("next_action_times") or [], "Next", (body.get("spec") or {}).get("timezone")
+    )
     draw_fires(screen, _info(body).get("recent_actions") or [], "Latest fires")
 
 
@@ -75,7 +81,9 @@ def draw_preview(screen: Screen, body: Json) -> None:
     show_warnings(body.get("warnings") or [])
     for each in body.get("in_words") or ():
         screen.line(ScreenCell(str(each)))
-    _draw_moments(screen, body.get("next_fire_times") or [], f"Next, in {body.get('timezone')}")
+    _draw_moments(
+        screen, body.get("next_fire_times") or [], f"Next, in {body.get('timezone')}", body.get("timezone")
+    )
 
 
 def draw_created(screen: Screen, body: Json) -> None:
@@ -84,7 +92,7 @@ def draw_created(screen: Screen, body: Json) -> None:
         "schedule=schedule_id:name, outcome:status, in words",
         in_words=lambda body: body.get("in_words"),
     )
-    _draw_moments(screen, body.get("next_fire_times") or [], "Next")
+    _draw_moments(screen, body.get("next_fire_times") or [], "Next", body.get("timezone"))
 
 
 def draw_outcome(screen: Screen, body: Json) -> None:
@@ -103,6 +111,8 @@ def draw_backfill(screen: Screen, body: Json) -> None:
     screen.rows(rows, "moment=fire_time:name, outcome:status, started=workflow_id, reason")
     counted = "1 fire" if len(rows) == 1 else f"{len(rows)} fires"
     if body.get("outcome") == "dry_run":
+        for each in (body.get("effect") or {}).get("sentences") or ():
+            echo_err(str(each))
         echo_err(f"{counted} would be made. Leave out --dry-run to make them.")
 
 
@@ -144,8 +154,23 @@ def _info(body: Json) -> Json:
     return found
 
 
-def _draw_moments(screen: Screen, moments: Sequence[str], heading: str) -> None:
-    if moments:
-        screen.heading(heading)
-        for each in moments:
-            screen.line(ScreenCell(f"  {each}"), ScreenCell(f"({screen.when(each).text})", "dim"))
+def _draw_moments(screen: Screen, moments: Sequence[str], heading: str, zone: str | None) -> None:
+    """Moments with their local time in the zone of the schedule, if that is another one than UTC."""
+    if not moments:
+        return
+    screen.heading(heading)
+    for each in moments:
+        local = "" if zone in (None, "UTC") else f"{_local(each, str(zone))}  "
+        screen.line(ScreenCell(f"  {local}{each}"), ScreenCell(f"({screen.when(each).text})", "dim"))
+
+
+def _local(moment: str, zone: str) -> str:
+    at = datetime.fromisoformat(moment).astimezone(_zone(zone))
+    return f"{at:%a %Y-%m-%d %H:%M:%S %Z}"
+
+
+@cache
+def _zone(name: str) -> ZoneInfo:
+    """The zone as the packaged data have it, which the server goes by too."""
+    with files("tzdata.zoneinfo").joinpath(*name.split("/")).open("rb") as zone_data:
+        return ZoneInfo.from_file(zone_data, key=name)

@@ -21,6 +21,7 @@ from penstock.cli.dispatch.files import (
 from penstock.cli.grammar import CommandReach, noun
 from penstock.cli.output.exits import echo_err
 from penstock.cli.output.screen import Screen, ScreenCell, name, plain
+from penstock.cli.server.engine_check import ENGINE_OPTION, check_for_engine
 from penstock.cli.server.settings import load_settings
 from penstock.cli.transport.session import CliSession, show_json
 
@@ -49,6 +50,10 @@ def config() -> None:
 @ROOT_OPTION
 @SET_OPTION
 @STRICT_OPTION
+@ENGINE_OPTION
+@click.option(
+    "--app", metavar="MODULE:APP", help="With --engine: check the settings and workflows of this app too."
+)
 @click.pass_obj
 def check(
     session: CliSession,
@@ -58,9 +63,16 @@ def check(
     root: str | None,
     overrides: tuple[str, ...],
     strict: bool,
+    engine: str | None,
+    app: str | None,
 ) -> None:
-    """Check a configuration and list every problem; exit code 78 for a server's, 2 for a dispatch file."""
+    """Check a configuration and list every problem; exit code 78 for a server's, 2 for dispatch, 1 with --engine."""
     given = (*named, *files)
+    if engine is not None or app is not None:
+        if engine is None:
+            raise click.UsageError("--app is for --engine.")
+        check_for_engine(session, Sources(given, root, overrides, strict), app)
+        return
     of_server, of_dispatch = _sorted_files(given, root, overrides, strict)
     found = [] if given or of_dispatch is not None else found_files(root)
     answer: dict[str, Any] = {"valid": True, "warnings": []}

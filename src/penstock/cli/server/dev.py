@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import secrets
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +17,9 @@ from penstock.cli.grammar import CommandReach, VerbCommand
 from penstock.cli.output.exits import CommandError, echo_err, warn
 from penstock.cli.server.settings import explained, listen_flags, load_settings
 from penstock.cli.transport.session import SERVER_VARIABLE, TOKEN_VARIABLE, CliSession, show_json
+
+if TYPE_CHECKING:
+    from penstock.server.dashboard import Dashboard
 
 TOKEN_FILE = "token"
 DATABASE_FILE = "penstock.db"
@@ -43,10 +48,12 @@ def dev(session: CliSession, data_dir: Path, host: str | None, port: int | None)
     token = flags.get("DW_AUTH_TOKEN_FILE")
     url = address(settings.listen.host, settings.listen.port)
 
-    def listening(_: str) -> None:
+    def listening(_: str, dashboard: Dashboard | None) -> None:
+        link = None if dashboard is None else dashboard.one_time_link(url, _user())
         if session.json:
-            show_json(json.dumps({"url": url, "data_dir": str(data_dir), "token_file": token}))
-        _greet(url, data_dir, token)
+            facts = {"url": url, "data_dir": str(data_dir), "token_file": token, "dashboard": link}
+            show_json(json.dumps(facts))
+        _greet(url, data_dir, token, link)
 
     from penstock import assembly
 
@@ -72,6 +79,8 @@ def dev_overrides(data_dir: Path, environ: Mapping[str, str]) -> dict[str, str]:
     overrides: dict[str, str] = {}
     if "DW_DATABASE_URL" not in environ:
         overrides["DW_DATABASE_URL"] = _database_url(data_dir)
+    if "DW_SOURCE_LINES" not in environ:
+        overrides["DW_SOURCE_LINES"] = "true"
     if not _has_credentials(environ):
         overrides["DW_AUTH_TOKEN_FILE"] = str(token_file(data_dir).absolute())
     return overrides
@@ -129,8 +138,22 @@ def _check_private(path: Path) -> None:
         )
 
 
-def _greet(url: str, data_dir: Path, token: str | None) -> None:
+def _user() -> str:
+    """The name of whoever started the server, as the author of changes made in the dashboard."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "developer"
+
+
+def _greet(url: str, data_dir: Path, token: str | None, dashboard: str | None) -> None:
     echo_err(f"Penstock listens. API {url}/api, documentation {url}/docs")
+    if dashboard is not None:
+        echo_err(f"Dashboard {dashboard}")
+        if "#code=" in dashboard:
+            echo_err(
+                f"  That link signs you in once, within a minute; later, sign in at {url}/ui with the token."
+            )
     echo_err(
         f"Everything is kept in {data_dir}. Ctrl-C stops the server; the next start continues from there."
     )

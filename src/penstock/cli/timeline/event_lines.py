@@ -15,6 +15,7 @@ _SUBJECT_FIELDS = (
     "workflow_type", "activity_type", "child_workflow_type", "signal_name", "update_name", "query_name",
     "condition_key", "change_id", "stream_name", "limit_kind",
 )  # fmt: skip
+_SHARED_TOKEN = "shared"
 _STYLES = {
     "Completed": "green",
     "Applied": "green",
@@ -55,7 +56,7 @@ def describe_event(event: Mapping[str, Any], took: str, payloads: PayloadDisplay
     payload = event.get("payload")
     if not isinstance(payload, Mapping):
         return EventLine(kind, _style(kind), 0, took)
-    facts = list(_facts(payload, took))
+    facts = [*_facts(payload, took), *_principal(event)]
     carried = list(_carried(payload))
     if payloads is PayloadDisplay.SHORT:
         facts.extend(f"{field} {in_short(value)}" for field, value in carried)
@@ -72,6 +73,13 @@ def describe_event(event: Mapping[str, Any], took: str, payloads: PayloadDisplay
         failure=failure,
         payload=tuple(below) if payloads is PayloadDisplay.FULL else (),
     )
+
+
+def _principal(event: Mapping[str, Any]) -> Iterator[str]:
+    """Who asked for it. A token that everybody shares says nothing."""
+    principal = event.get("principal")
+    if isinstance(principal, Mapping) and principal.get("id") not in (None, "", _SHARED_TOKEN):
+        yield f"by {principal['id']}"
 
 
 def _style(kind: str) -> str:

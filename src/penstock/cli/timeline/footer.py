@@ -115,7 +115,17 @@ def run_status(described: Mapping[str, Any]) -> list[tuple[str, ScreenCell]]:
     if isinstance(blocked, Mapping):
         return [*_blocked(blocked), work]
     waits = ("Waits for", plain(described.get("wait_reason") or described.get("wait_kind")))
-    return [waits, work, ("Workflow task", _task_problem(described))]
+    return [_paused(described), waits, work, ("Workflow task", _task_problem(described))]
+
+
+def _paused(described: Mapping[str, Any]) -> tuple[str, ScreenCell]:
+    """Since when, by whom and why the run is paused."""
+    pause = described.get("pause")
+    if not isinstance(pause, Mapping):
+        return "Paused", plain(None)
+    by, reason = (pause.get("principal") or {}).get("id"), pause.get("reason")
+    said = f"since {pause.get('paused_at')}" + (f" by {by}" if by else "") + (f": {reason}" if reason else "")
+    return "Paused", ScreenCell(said, "yellow")
 
 
 def _pending(pending: Mapping[str, Any]) -> str:

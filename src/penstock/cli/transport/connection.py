@@ -94,6 +94,10 @@ class Target:
         return f"{self.scheme}://{host}:{self.port}{self.prefix}"
 
 
+_PAYLOADS = "/api/external-payloads/"
+"""Paths whose answer is the text of a payload, not JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerConnection:
     """Sends requests as one caller in one namespace.
@@ -231,6 +235,9 @@ class ServerConnection:
             link.close()
         if len(raw) > ANSWER_BYTES_MAX:
             raise ServerUnreachable(f"The answer of {target} is too large.", "Ask for less with --limit.")
+        if _PAYLOADS in url and response.status < 300:
+            text = raw.decode("ascii", "replace")
+            return ServerResponse(response.status, text, {"codec": "avro", "blob": text})
         return _read(target, response.status, raw)
 
 

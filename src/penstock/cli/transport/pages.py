@@ -20,10 +20,11 @@ def read_pages(
     limit: int | None,
     page_max: int,
     query: Mapping[str, object] | None = None,
+    token: str | None = None,
 ) -> ServerResponse:
-    """Return up to `limit` rows (None: all) as one response; a single page is returned unchanged."""
+    """Return up to `limit` rows (None: all), from a page token on, as one response; a single page is unchanged."""
     query = query or {}
-    answer = _page(connection, path, rows, query, _page_size(limit, 0, page_max), None)
+    answer = _page(connection, path, rows, query, _page_size(limit, 0, page_max), token)
     if not _wants_more(answer, rows, limit):
         return answer
     body = dict(answer.body)

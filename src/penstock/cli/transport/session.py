@@ -28,6 +28,8 @@ SIGNATURE_VARIABLES = (
 )
 """Variables with keys for a server that requires signatures."""
 DEFAULT_SERVER = "http://127.0.0.1:8080"
+ENGINE_ADDRESSES = ("temporal://", "temporals://")
+"""How addresses of other engines begin."""
 
 
 @dataclass(slots=True)
@@ -45,7 +47,10 @@ class CliSession:
         """Return the connection that the flags and the environment describe; no request is sent yet."""
         from penstock.cli.transport.connection import ServerConnection, Target
 
-        target, *others = Target.parse_all(self.server or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER)
+        address = self.server or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
+        if address.startswith(ENGINE_ADDRESSES):
+            return self._engine(address)
+        target, *others = Target.parse_all(address)
         return ServerConnection(
             target,
             others=tuple(others),
@@ -54,6 +59,20 @@ class CliSession:
             namespace=self.namespace or os.environ.get(NAMESPACE_VARIABLE) or None,
             insecure=self.insecure,
             on_refusal=self._show_refusal,
+        )
+
+    def _engine(self, address: str) -> ServerConnection:
+        """The connection to another engine."""
+        from penstock.cli.transport.connection import Target
+        from penstock.cli.transport.engine_connection import EngineConnection
+
+        return EngineConnection(
+            Target.parse(DEFAULT_SERVER),
+            token=self.token or os.environ.get(TOKEN_VARIABLE) or None,
+            namespace=self.namespace or os.environ.get(NAMESPACE_VARIABLE) or None,
+            insecure=self.insecure,
+            on_refusal=self._show_refusal,
+            url=address,
         )
 
     def _signing(self) -> RequestSigning | None:

@@ -53,6 +53,7 @@ def draw(screen: Screen, body: dict[str, Any]) -> None:
     _draw_position(screen, body.get("position"))
     _draw_next(screen, body.get("next") or [])
     _draw_activities(screen, body.get("activities") or [])
+    _draw_other_engine(screen, body)
 
 
 def _facts(screen: Screen, body: dict[str, Any], binding: dict[str, Any]) -> list[tuple[str, ScreenCell]]:
@@ -153,3 +154,13 @@ def _draw_activities(screen: Screen, activities: list[dict[str, Any]]) -> None:
         "activity=activity_id:name, type=activity_type, kind=binding.kind:status, why=summary",
         "Its open activities",
     )
+
+
+def _draw_other_engine(screen: Screen, body: dict[str, Any]) -> None:
+    """What another engine knows, and what it cannot know."""
+    for each in (body.get("findings") or [])[1:]:
+        screen.line(ScreenCell(f"- {each.get('message')}"))
+    if body.get("unknown"):
+        screen.heading("What Temporal does not tell")
+        for each in body["unknown"]:
+            screen.line(ScreenCell(f"- {each}", "dim"))

@@ -31,8 +31,8 @@ Values = Mapping[str, Any]
 class LiveConfigUpdater:
     """Applies each new configuration to one worker."""
 
-    def __init__(self, plan: WorkerPlan, worker: Worker) -> None:
-        self._plan, self._worker = plan, worker
+    def __init__(self, plan: WorkerPlan, worker: Worker, *, is_live: bool = True) -> None:
+        self._plan, self._worker, self._may_adjust = plan, worker, is_live
         self._loop = asyncio.get_running_loop()
         self._began, self._now = _values(plan), _values(plan)
         self._last_reported: list[str] = []
@@ -53,7 +53,8 @@ class LiveConfigUpdater:
         if wanted is None:
             return
         before = self._now
-        live = {name: wanted[name] for name in _differing(before, wanted) if _is_live(name, before, wanted)}
+        changed = _differing(before, wanted) if self._may_adjust else []
+        live = {name: wanted[name] for name in changed if _is_live(name, before, wanted)}
         self._now = {**before, **live}
         if live:
             await self._adjust(live)

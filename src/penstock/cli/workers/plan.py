@@ -41,10 +41,14 @@ class WorkerPlan:
     flags: Flags
     profile: WorkerProfile | None = None
     chosen: SelectedCode | None = None
+    engine: str | None = None
+    """The engine that runs it; None is our own."""
 
     @property
     def in_processes(self) -> bool:
         """Whether tasks run in child processes: by a flag, or by the configuration of the app."""
+        if self.engine is not None:
+            return False
         if self.flags.processes is not None:
             return True
         return self.app.config is not None and self.profile is None and self.flags.concurrency is None
@@ -73,6 +77,8 @@ class WorkerPlan:
     @property
     def is_one(self) -> bool:
         """Whether one worker serves all queues in order, sharing its slots."""
+        if self.engine is not None:
+            return False
         return self.in_processes or len(self.queues) == 1 or self.app.config is not None
 
     @property
@@ -104,7 +110,7 @@ class WorkerPlan:
         options["claiming"] = Claiming(
             batch_max=flags.max_claim_batch or 0,
             most=flags.max_claim_per_worker or 0,
-            **({} if config is None else _ahead(config)),
+            **({} if config is None or self.engine is not None else _ahead(config)),
         )
         if self.in_processes:
             options |= {"all_in_processes": True, "process_slots": self.slots}

@@ -16,7 +16,9 @@ import click
 from penstock.cli.dispatch.files import Sources, dispatch_options, found_files, print_warnings
 from penstock.cli.grammar import NounGroup, verb
 from penstock.cli.output.exits import CommandError, CommandInterrupted, Exit, RequestRefused, echo_err
+from penstock.cli.server.engine_check import ENGINE_OPTION
 from penstock.cli.transport.session import CliSession, show_json
+from penstock.cli.workers.engine import engine_of
 from penstock.cli.workers.plan import GRACE_SECONDS, Flags, WorkerPlan, draw_facts
 from penstock.cli.workers.runner import WorkerRunner
 from penstock.cli.workers.worker_profile import (
@@ -139,6 +141,13 @@ class _Seconds(click.FloatRange):
     help=f"Grace period of running tasks after Ctrl-C or SIGTERM ({GRACE_SECONDS:g}, or the one of the profile).",
 )
 @click.option("--reload", is_flag=True, help="Restart whenever code below this directory changes.")
+@ENGINE_OPTION
+@click.option("--address", metavar="HOST:PORT", help="With --engine temporal: the address of the cluster.")
+@click.option(
+    "--allow-approximate",
+    is_flag=True,
+    help="With --engine temporal: start in spite of settings that it refuses; they have no effect.",
+)
 @click.pass_obj
 def run_app(
     session: CliSession,
@@ -154,10 +163,14 @@ def run_app(
     loglevel: str,
     grace: float | None,
     reload: bool,
+    engine: str | None,
+    address: str | None,
+    allow_approximate: bool,
     **numbers: Any,
 ) -> None:
     """Run workers for the tasks, workflows and activities of an app; `worker MODULE:APP` does the same."""
     named = _named(path, module)
+    where = engine_of(session, engine, address, allow_approximate=allow_approximate)
     if reload and not check and named:
         from penstock.cli.workers.autoreload import run_reloading
 
@@ -170,11 +183,13 @@ def run_app(
         return
     app = _load(named or _missing(special))
     plan = _plan(app, wanted, Flags(grace_s=grace, **numbers), special)
+    if where is not None:
+        plan = where.checked(plan)
     if check:
         _show(session, plan)
         return
     with _explained():
-        app.clients.prefer(**_flags(session))
+        app.clients.prefer(**(_flags(session) | ({} if where is None else where.connection())))
         _configure_logs(loglevel.upper())
         running = WorkerRunner(plan, lambda: _announce(session, plan))
         forced_by = running.run()
@@ -332,6 +347,8 @@ def _explained() -> Iterator[None]:
         raise CommandInterrupted("Stopped before it took any task.") from None
     except failures.Unreachable as error:
         raise CommandError("server_unreachable", str(error), "Name another with --server.") from error
+    except failures.NotOnThisEngineError as error:
+        raise PlanConflict(error.message) from error
     except failures.ServerRefused as error:
         given = {**error.details, "reason": error.reason, "message": error.message}
         raise RequestRefused(error.status, given) from error

@@ -50,8 +50,9 @@ class WorkerRunner:
         client = await plan.app.client()
         if is_first:
             self._on_start()
-            await self._send_caps(client)
-            await self._apply_schedules()
+            if plan.engine is None:
+                await self._send_caps(client)
+                await self._apply_schedules()
         chosen = plan.chosen
         name = plan.flags.name
         watched = self._watched()
@@ -66,7 +67,7 @@ class WorkerRunner:
         )
         self._workers.append(worker)
         if watched is not None:
-            watched.on_change(LiveConfigUpdater(plan, worker).on_config_change)
+            watched.on_change(LiveConfigUpdater(plan, worker, is_live=plan.engine is None).on_config_change)
             self._run_in_background(watched.watch())
         return worker
 

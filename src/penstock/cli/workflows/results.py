@@ -83,9 +83,19 @@ def _awaited(
         wait = {"wait_seconds": min(WAIT_SECONDS, left), "first_execution_run_id": first_run_id}
         answer = patient.ask(lambda link, wait=wait: link.get(*path, "result", query=wait))  # type: ignore[misc]
         if is_closed(answer.body) or (ends_at is not None and time.monotonic() >= ends_at):
-            return answer
+            return _with_payload(connection, answer)
         if time.monotonic() - asked_at < _ASK_AGAIN_SECONDS:
             time.sleep(_ASK_AGAIN_SECONDS)
+
+
+def _with_payload(connection: ServerConnection, answer: ServerResponse) -> ServerResponse:
+    """The answer with a result in external storage in place."""
+    envelope = answer.body.get("result_envelope")
+    reference = envelope.get("external_payload") if isinstance(envelope, dict) else None
+    if not isinstance(reference, dict):
+        return answer
+    fetched = connection.get("external-payloads", "v1", str(reference.get("reference_id")))
+    return replace(answer, body=answer.body | {"result_envelope": fetched.body})
 
 
 def result_of(body: dict[str, Any]) -> Any:

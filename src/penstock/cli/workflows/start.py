@@ -68,6 +68,7 @@ from penstock.cli.workflows.run_options import input_option, new_request_id
     help="Timeout of a single run.",
 )
 @with_priority_options
+@click.option("--concurrency-key", metavar="KEY", help="The key whose cap on runs counts it.")
 @click.option("--build-id", metavar="BUILD", help="Run only on workers of this build.")
 @click.option(
     "--signal",
@@ -141,6 +142,9 @@ def _signal(
 def _draw_started(screen: Screen, body: dict[str, Any]) -> None:
     if body.get("outcome") == "returned_existing_active":
         echo_err("It was already running; nothing was started.")
+    if body.get("waits_to_start"):
+        hint = command_hint("why", str(body.get("workflow_id")))
+        echo_err(f"It waits to start, because a cap on runs is full: see {hint}.")
     screen.fields(
         body,
         "workflow=workflow_id:name, run=run_id, type=workflow_type, status:status, outcome, "

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli.grammar import verb, with_options
-from penstock.cli.inputs import given
+from penstock.cli.inputs import SecondsParam, given
 from penstock.cli.output.exits import echo_err
 from penstock.cli.output.screen import Screen
 from penstock.cli.transport.session import CliSession
@@ -22,10 +22,30 @@ _ASKED = "cancel_requested"
 
 @verb("cancel", example='penstock workflow cancel order-1001 --reason "ordered twice"')
 @command_options
+@click.option(
+    "--cleanup-timeout",
+    type=SecondsParam(3600),
+    metavar="TIME",
+    help="Let the code clean up for this long, then close the run. Refused if no worker can deliver that to the code.",
+)
 @click.pass_obj
-def cancel_workflow(session: CliSession, /, workflow_id: str, run_id: str | None, **fields: Any) -> None:
+def cancel_workflow(
+    session: CliSession,
+    /,
+    workflow_id: str,
+    run_id: str | None,
+    cleanup_timeout: int | None,
+    **fields: Any,
+) -> None:
     """Cancel an open workflow, or request its cancellation if its code handles it."""
-    outcome = send_command(session, workflow_id, run_id, "cancel", fields)
+    command = "cancel"
+    if cleanup_timeout is not None:
+        if fields.pop("request_id", None) is not None:
+            raise click.UsageError(
+                "Leave out --request-id: a run has one such request, and a repetition returns it."
+            )
+        command, fields["cleanup_timeout_seconds"] = "request-cancellation", cleanup_timeout
+    outcome = send_command(session, workflow_id, run_id, command, fields)
     echo_err(f"Asked {workflow_id} to end." if outcome == _ASKED else f"Cancelled {workflow_id}.")
 
 

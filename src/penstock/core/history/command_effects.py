@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core import json_text, payload_codec, waits
-from penstock.core.history import activity_timeouts, lineage, parallel_groups
+from penstock.core.history import activity_timeouts, cancellation, lineage, parallel_groups
 from penstock.core.history.commands import (
     CancelExternal,
     CancelSelectionOperation,
@@ -23,6 +23,7 @@ from penstock.core.history.commands import (
     FailUpdate,
     FailWorkflow,
     OpenConditionWait,
+    OpenSignalWait,
     RecordLocalActivity,
     RecordSideEffect,
     RecordVersionMarker,
@@ -40,15 +41,19 @@ from penstock.core.history.payloads import (
     CONDITION_TIMEOUT,
     FAIRNESS_WEIGHT,
     NOTHING_ELSE,
+    SIGNAL_TIMEOUT,
     activity_payload,
     child_payload,
     pauses,
+    signal_applied,
+    signal_timer_payload,
+    signal_wait_payload,
     timer_payload,
     update_payload,
     wait_payload,
     wait_timer_payload,
 )
-from penstock.core.history.recorder import with_opened
+from penstock.core.history.recorder import release_held, with_opened
 from penstock.core.history.routing_keys import with_key, without_keys
 from penstock.core.history.structural_limits import MEMO_BYTES_MAX, SEARCH_ATTRIBUTE_BYTES_MAX, check_size
 from penstock.core.id_policies import IdReusePolicy
@@ -73,7 +78,7 @@ from penstock.core.model import (
 )
 from penstock.core.scheduling.retries import GOOD_UNTIL, waiting_deadline_at_ms
 from penstock.core.timestamps import earliest, iso
-from penstock.core.waits import ConditionWait, Selection, SelectionMember
+from penstock.core.waits import ConditionWait, Selection, SelectionMember, SignalWait
 from penstock.errors import Conflict, Reason
 
 
@@ -86,6 +91,8 @@ class NewChild(Struct, frozen=True):
     """Whether it may reuse the id of a closed workflow."""
     problem: str | None = None
     """Why it cannot be started."""
+    refusal: str | None = None
+    """Why a cap on runs refuses it."""
 
 
 class ExternalRequest(Struct, frozen=True):
@@ -143,6 +150,8 @@ class CommandContext:
     concurrent: bool = False
     accepted: Mapping[str, Update] = field(default_factory=dict)
     """Of a concurrent run: the updates that its commands refer to, by id."""
+    unapplied_signals: Mapping[str, list[Json]] = field(default_factory=dict)
+    """Payloads of received signals that no wait has taken, by name; given if the commands open such a wait."""
     waits: waits.Waits = field(init=False)
     events: list[NewEvent] = field(default_factory=list)
     activities: list[Activity] = field(default_factory=list)
@@ -187,6 +196,12 @@ class CommandContext:
         self._used_ids += 1
         return self.ids[self._used_ids - 1]
 
+    def release_held(self) -> None:
+        """Record what was held back for the delivery of a cancellation, and let the code see it."""
+        self.waits, events = release_held(self.run, self.waits)
+        self.events += events
+        self.wakes |= bool(events)
+
     def done(self) -> CommandEffects:
         run = replace(self.run, waits=self.waits)
         if run.is_open:
@@ -216,7 +231,8 @@ def is_step(command: Command) -> bool:
 
 
 def satisfy(context: CommandContext) -> None:
-    """Close the open condition wait: the code went past it, or opened a new one."""
+    """Close the open condition wait: the code went past it, or opened a new one; likewise a signal wait."""
+    _leave_signal_wait(context)
     condition = context.waits.condition
     if condition is None:
         return
@@ -231,6 +247,23 @@ def satisfy(context: CommandContext) -> None:
             context.ended_timers.append(condition.timer_id)
             context.run = replace(context.run, open_timers=context.run.open_timers - 1)
     context.waits = replace(context.waits, condition=None)
+
+
+def _leave_signal_wait(context: CommandContext) -> None:
+    """End the wait for one signal that the code has left, and cancel its timer.
+
+    Code leaves a wait whose signal has come, or, with a fault of its own, one that is open.
+    """
+    wait = context.waits.signal
+    if wait is None:
+        return
+    if wait.timer_id is not None:
+        payload = signal_timer_payload(wait) | {"cancelled_at": iso(context.now_ms)}
+        context.add_event(EventType.TIMER_CANCELLED, payload)
+        context.ended_timers.append(wait.timer_id)
+        if not wait.fired:
+            context.run = replace(context.run, open_timers=context.run.open_timers - 1)
+    context.waits = replace(context.waits, signal=None)
 
 
 def _schedule_activity(context: CommandContext, command: ScheduleActivity) -> None:
@@ -547,6 +580,26 @@ def _open_condition_wait(context: CommandContext, command: OpenConditionWait) ->
         context.waits = replace(context.waits, condition=wait)
 
 
+def _open_signal_wait(context: CommandContext, command: OpenSignalWait) -> None:
+    """Open a wait for one signal. A signal that came before and that no wait has taken ends it at once."""
+    run = context.run
+    wait = SignalWait(f"{run.run_id}-g{run.last_step}", run.last_step, command.name)
+    context.add_event(
+        EventType.SIGNAL_WAIT_OPENED, signal_wait_payload(wait) | {"timeout_seconds": command.timeout_s}
+    )
+    waiting = context.unapplied_signals.get(command.name, [])
+    if waiting:
+        context.events.append(signal_applied(wait, waiting.pop(0)))
+        context.wakes = True
+        return
+    if command.timeout_s is not None:
+        fields = {"timer_kind": SIGNAL_TIMEOUT, "signal_wait_id": wait.id, "signal_name": wait.name}
+        timer = _timer(context, command.timeout_s, command.timeout_s * 1000, fields)
+        wait = replace(wait, timer_id=timer.timer_id, delay_s=timer.delay_s, fire_at_ms=timer.fire_at_ms)
+        context.add_event(EventType.TIMER_SCHEDULED, timer_payload(timer))
+    context.waits = replace(context.waits, signal=wait)
+
+
 def _complete_update(context: CommandContext, command: CompleteUpdate) -> None:
     update, outcome = _update(context, command.update_id), {"result": command.result}
     if _is_closed_alike(update, UpdateStatus.COMPLETED, outcome):
@@ -731,9 +784,22 @@ def _complete_workflow(context: CommandContext, command: CompleteWorkflow) -> No
 
 
 def _fail_workflow(context: CommandContext, command: FailWorkflow) -> None:
+    if cancellation.is_let_through(context.waits, command.extra):
+        _end_cancelled(context)
+        return
     context.run = closed(context.run, RunStatus.FAILED, "failed", context.now_ms)
     payload = {"message": command.message, "failure_category": "application"} | dict(command.extra)
     context.add_event(EventType.WORKFLOW_FAILED, payload)
+
+
+def _end_cancelled(context: CommandContext) -> None:
+    """Close a run whose code let a delivered cancellation through."""
+    asked = context.waits.cancellation
+    assert asked is not None
+    reason = asked.reason or "cancellation requested"
+    context.run = closed(context.run, RunStatus.CANCELLED, "cancelled", context.now_ms)
+    payload = {"reason": reason, "message": reason, "closed_reason": "cancelled"}
+    context.add_event(EventType.WORKFLOW_CANCELLED, payload | {"workflow_command_id": asked.id})
 
 
 def _continue_as_new(context: CommandContext, command: ContinueAsNew) -> None:
@@ -781,6 +847,7 @@ _APPLY: dict[type, Callable[[CommandContext, Any], None]] = {
     UpsertSearchAttributes: _upsert_search_attributes,
     UpsertMemo: _upsert_memo,
     OpenConditionWait: _open_condition_wait,
+    OpenSignalWait: _open_signal_wait,
     CompleteUpdate: _complete_update,
     FailUpdate: _fail_update,
     CancelSelectionOperation: _cancel_selection_operation,

@@ -112,6 +112,13 @@ class OpenConditionWait(Struct, frozen=True):
     extra: Json = field(default_factory=dict)
 
 
+class OpenSignalWait(Struct, frozen=True):
+    """Wait for the next signal of a name, in order of arrival; a signal that came before the wait counts."""
+
+    name: str
+    timeout_s: int | None = None
+
+
 class CompleteUpdate(Struct, frozen=True):
     update_id: str
     result: Blob
@@ -204,6 +211,7 @@ Step = (
     | UpsertSearchAttributes
     | UpsertMemo
     | OpenConditionWait
+    | OpenSignalWait
     | SignalExternal
     | CancelExternal
 )
@@ -213,5 +221,5 @@ Grouped = ScheduleActivity | RecordLocalActivity | StartTimer | StartChild | Ope
 """Commands that may be members of a parallel group or selection."""
 ConcurrentOnly = CancelStep | SignalExternal | CancelExternal | CancelWorkflow
 """Commands of concurrent runs only."""
-StepwiseOnly = OpenConditionWait | CancelSelectionOperation
+StepwiseOnly = OpenConditionWait | OpenSignalWait | CancelSelectionOperation
 """Commands of stepwise runs only."""

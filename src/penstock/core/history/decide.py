@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from penstock.core.history import command_effects, parallel_groups
+from penstock.core.history import cancellation, command_effects, parallel_groups
 from penstock.core.history.command_effects import CommandContext, CommandEffects, invalid_command
 from penstock.core.history.commands import (
     CancelSelectionOperation,
@@ -15,10 +15,11 @@ from penstock.core.history.commands import (
     Grouped,
     OnUpdate,
     OpenConditionWait,
+    OpenSignalWait,
     StepwiseOnly,
 )
 from penstock.core.history.structural_limits import StructuralLimits, check_commands
-from penstock.core.model import Run, RunId, Update
+from penstock.core.model import Json, Run, RunId, Update
 from penstock.core.waits import Waits
 
 
@@ -32,6 +33,7 @@ def advance(
     update: Update | None = None,
     concurrent: bool = False,
     accepted: Mapping[str, Update] | None = None,
+    unapplied_signals: Mapping[str, list[Json]] | None = None,
 ) -> CommandEffects:
     """Apply the commands of a workflow task in order. Steps are numbered densely from 1, independently of events.
 
@@ -44,9 +46,12 @@ def advance(
         update: the update that the task applies, if it is an update's task.
         concurrent: whether the code is concurrent.
         accepted: updates that the commands refer to, by id.
+        unapplied_signals: payloads of received signals that no wait has taken, by name.
     """
     _check_concurrency(run, commands, concurrent=concurrent)
-    context = CommandContext(run, now_ms, tuple(ids), update, concurrent, accepted or {})
+    context = CommandContext(
+        run, now_ms, tuple(ids), update, concurrent, accepted or {}, unapplied_signals or {}
+    )
     if concurrent:
         check_commands(run, commands, bounds)
         for command in commands:
@@ -58,11 +63,13 @@ def advance(
         return context.done()
     placed = _placed(run, context.waits, commands)
     check_commands(run, placed, bounds)
+    context.release_held()
     if _is_still_waiting(context.waits, placed):
         return context.done()
     command_effects.satisfy(context)
     for command in placed:
         context.apply(command)
+    context.wakes |= cancellation.leaves_code_ready(placed, context.waits)
     return context.done()
 
 
@@ -97,12 +104,15 @@ def _check_kind(commands: Sequence[Command], update: Update | None) -> None:
 
 
 def _is_still_waiting(waiting: Waits, commands: Sequence[Command]) -> bool:
-    """Whether the commands change nothing: the code waits for the same condition, without a message since.
+    """Whether the commands change nothing: the code waits for the same signal, or for the same condition without a
+    message since.
 
     Cancellations of selection members are repeated by every completion; they have no effect after the first.
     """
     open_wait = waiting.condition
     new = [each for each in commands if not _is_given_up(waiting, each)]
+    if waiting.signal is not None and not waiting.signal.applied and len(new) == 1:
+        return isinstance(new[0], OpenSignalWait) and new[0].name == waiting.signal.name
     if open_wait is None or open_wait.heard or len(new) != 1:
         return False
     command = new[0]

@@ -43,7 +43,12 @@ def continued(run: Run, run_id: RunId, command: ContinueAsNew, now_ms: int) -> S
     """
     queue = command.task_queue or run.task_queue
     lineage = replace(
-        run.lineage, continued_from=run.run_id, retried_from=None, attempt=1, first_run_id=first_of(run)
+        run.lineage,
+        continued_from=run.run_id,
+        retried_from=None,
+        attempt=1,
+        first_run_id=first_of(run),
+        copies=(),
     )
     if command.retry is not None:
         lineage = replace(lineage, retry=command.retry)
@@ -92,6 +97,7 @@ def retried(
         retried_from=run.run_id,
         continued_from=None,
         attempt=lineage.attempt + 1,
+        copies=(),
         first_run_id=first_of(run),
     )
     return Successor(_next(replace(run, run_id=run_id), run, again, now_ms, at_ms), at_ms)
@@ -99,6 +105,13 @@ def retried(
 
 def _next(run: Run, before: Run, lineage: Lineage, now_ms: int, at_ms: int) -> Run:
     deadline = None if run.run_timeout_s is None else at_ms + run.run_timeout_s * 1000
+    waiting = waits.NEW_RUN_DELIVERING_CANCEL if before.waits.receives_cancel else waits.NEW_RUN
+    asked = before.waits.undelivered  # a request goes on to the run whose code can receive it
+    if asked is not None:
+        waiting = replace(waiting, cancellation=replace(asked, event=0, asked=()))
+    if before.waits.paused is not None:
+        waiting = replace(waiting, paused=before.waits.paused)
+    ends = (run.execution_deadline_at_ms, deadline, None if asked is None else asked.deadline_at_ms)
     return Run(
         run_id=run.run_id,
         namespace=run.namespace,
@@ -125,7 +138,7 @@ def _next(run: Run, before: Run, lineage: Lineage, now_ms: int, at_ms: int) -> R
         start_key=run.start_key,
         status=RunStatus.PENDING,
         last_progress_at_ms=now_ms,
-        deadline_at_ms=earliest(run.execution_deadline_at_ms, deadline),
+        deadline_at_ms=earliest(*ends),
         lineage=lineage,
-        waits=waits.NEW_RUN_DELIVERING_CANCEL if before.waits.receives_cancel else waits.NEW_RUN,
+        waits=waiting,
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from penstock.core import json_text
+from penstock.core import json_text, payload_codec
+from penstock.core.attribution import Caller, caused_by
 from penstock.core.history.events import CODEC, EventType
 from penstock.core.model import (
     NO_LINEAGE,
@@ -13,6 +15,7 @@ from penstock.core.model import (
     WEIGHT_DEFAULT_MILLI,
     Activity,
     ActivityTimeouts,
+    Blob,
     ChildRun,
     Lineage,
     NewEvent,
@@ -23,16 +26,17 @@ from penstock.core.model import (
 )
 from penstock.core.priority_levels import LEVEL_DEFAULT, PRIORITY_KEYS
 from penstock.core.timestamps import iso, iso_or_none
-from penstock.core.waits import ConditionWait
+from penstock.core.waits import ConditionWait, SignalWait
 
 CONDITION_TIMEOUT = "condition_timeout"
+SIGNAL_TIMEOUT = "signal_timeout"
 FAIRNESS_WEIGHT = "fairness_weight"
 NOTHING_ELSE = "{}"
 """The stored text of empty extra fields."""
 NO_CLOCKS = ActivityTimeouts()
 
 
-def started(run: Run) -> NewEvent:
+def started(run: Run, caller: Caller | None = None) -> NewEvent:
     """The first event of every history. Input is added when it is read."""
     payload: dict[str, Any] = {
         "workflow_id": run.workflow_id,
@@ -59,7 +63,7 @@ def started(run: Run) -> NewEvent:
         payload[FAIRNESS_WEIGHT] = run.weight_milli / 1000
     if run.lineage != NO_LINEAGE:
         payload |= _origin(run.lineage)
-    return NewEvent(EventType.WORKFLOW_STARTED, payload)
+    return NewEvent(EventType.WORKFLOW_STARTED, payload | caused_by(caller))
 
 
 def _origin(origin: Lineage) -> dict[str, Any]:
@@ -75,6 +79,8 @@ def _origin(origin: Lineage) -> dict[str, Any]:
         payload["continued_from_run_id"] = origin.continued_from
     if origin.retried_from is not None:
         payload |= {"retried_from_run_id": origin.retried_from, "retry_attempt": origin.attempt}
+    if origin.copies:
+        payload["copied_history"] = [[last, run_id] for last, run_id in origin.copies]
     return payload
 
 
@@ -125,6 +131,43 @@ def wait_payload(wait: ConditionWait) -> dict[str, Any]:
     }
 
 
+def signal_wait_payload(wait: SignalWait) -> dict[str, Any]:
+    return {"signal_wait_id": wait.id, "sequence": wait.step, "signal_name": wait.name}
+
+
+def signal_timer_payload(wait: SignalWait) -> dict[str, Any]:
+    """The fields of the timer events of a wait for one signal."""
+    assert wait.fire_at_ms is not None
+    return {
+        "timer_id": wait.timer_id,
+        "sequence": wait.step,
+        "delay_seconds": wait.delay_s,
+        "fire_at": iso(wait.fire_at_ms),
+        "timer_kind": SIGNAL_TIMEOUT,
+        "signal_wait_id": wait.id,
+        "signal_name": wait.name,
+    }
+
+
+def signal_applied(wait: SignalWait, received: Mapping[str, Any]) -> NewEvent:
+    """The event of a signal that ends a wait: its only argument is the value, or the list of several."""
+    payload = signal_wait_payload(wait) | {
+        "signal_id": received.get("signal_id"),
+        "workflow_command_id": received.get("workflow_command_id"),
+        "value": _single(received["arguments"]),
+        "arguments": received["arguments"],
+        "payload_codec": CODEC,
+    }
+    return NewEvent(EventType.SIGNAL_APPLIED, payload)
+
+
+def _single(arguments: Blob) -> Blob:
+    values = payload_codec.decode(arguments)
+    if not isinstance(values, list) or len(values) > 1:
+        return arguments
+    return payload_codec.encode(values[0] if values else None)
+
+
 def wait_timer_payload(wait: ConditionWait) -> dict[str, Any]:
     """The fields of the timer events of a condition wait."""
     assert wait.fire_at_ms is not None
@@ -146,9 +189,9 @@ def update_payload(update: Update) -> dict[str, Any]:
     }
 
 
-def update_accepted(update: Update) -> NewEvent:
+def update_accepted(update: Update, caller: Caller | None = None) -> NewEvent:
     payload = update_payload(update) | {"arguments": update.arguments, "payload_codec": CODEC}
-    return NewEvent(EventType.UPDATE_ACCEPTED, payload)
+    return NewEvent(EventType.UPDATE_ACCEPTED, payload | caused_by(caller))
 
 
 @lru_cache(maxsize=256)

@@ -6,10 +6,11 @@ A history is an append-only list; sequence numbers are dense, from 1 (`history-o
 through `record`: events that commands produced, and events from outside (results, timers, signals, updates). For each
 one the recorder
 
-1. drops it if the code no longer awaits it (the timer of a condition that was met, a cancelled member of a selection):
-   a step ends once;
+1. drops it if the code no longer awaits it (the timer of a condition that was met, a cancelled member of a selection, a
+   call that a cancellation interrupted): a step ends once;
 2. appends it under the next sequence number;
 3. updates `Run.waits` (see `core/waits.py`), and appends what follows directly from it, such as `SelectionResolved`;
+   The result of a selection is held back while a cancellation may still take its place (`release_held`);
 4. notes whether the code must run, so that the caller schedules a workflow task.
 
 It is a pure fold, so the same events give the same history on every server and in every retry of a transaction. The
@@ -28,15 +29,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core import json_text
+from penstock.core.external_payloads import recorded
 from penstock.core.history import parallel_groups
 from penstock.core.history.events import ENDED, SUCCEEDED, WAKES_ALWAYS, EventType
-from penstock.core.history.payloads import CONDITION_TIMEOUT
+from penstock.core.history.payloads import CONDITION_TIMEOUT, SIGNAL_TIMEOUT, signal_applied
 from penstock.core.model import NewEvent, RecordedEvent, Run
 from penstock.core.waits import Selection, SelectionMember, Waits
 
 _MESSAGES = (EventType.SIGNAL_RECEIVED, EventType.UPDATE_APPLIED)
 _EXTERNAL_RESPONSES = (EventType.EXTERNAL_REQUEST_DELIVERED, EventType.EXTERNAL_REQUEST_FAILED)
-_AWAITABLE = ENDED | WAKES_ALWAYS | {*_MESSAGES}
+_AWAITABLE = ENDED | WAKES_ALWAYS | {*_MESSAGES, EventType.COOPERATIVE_CANCELLATION_REQUESTED}
 """Types that code may wait for; all others are only appended."""
 
 
@@ -84,8 +86,14 @@ class _Recorder:
             self.write(event)
         elif self._waits.concurrent and event.type in WAKES_ALWAYS:
             self._record_waking(event)
+        elif event.type == EventType.COOPERATIVE_CANCELLATION_REQUESTED:
+            self._record_cancellation(event)
+        elif event.type in ENDED and self._waits.interrupts(event.payload.get("sequence")):
+            return
         elif event.type in _MESSAGES:
             self._record_message(event)
+        elif event.type == EventType.TIMER_FIRED and event.payload.get("timer_kind") == SIGNAL_TIMEOUT:
+            self._record_signal_timeout(event)
         elif event.type == EventType.TIMER_FIRED and event.payload.get("timer_kind") == CONDITION_TIMEOUT:
             self._record_timeout(event)
         elif event.type in ENDED:
@@ -106,7 +114,12 @@ class _Recorder:
     def write(self, event: NewEvent) -> RecordedEvent:
         place = self._run.last_sequence + len(self._lines) + 1
         line = RecordedEvent(
-            self._run.run_id, place, event.type, json_text.written(event.payload), self._now_ms, self._task_id
+            self._run.run_id,
+            place,
+            event.type,
+            json_text.written(recorded(event.payload)),
+            self._now_ms,
+            self._task_id,
         )
         self._lines.append(line)
         return line
@@ -122,9 +135,26 @@ class _Recorder:
         self.write(event)
         self._wakes = True
 
+    def _record_cancellation(self, event: NewEvent) -> None:
+        """Record a cancellation request, and keep its place: results before it stand."""
+        line = self.write(event)
+        asked = self._waits.cancellation
+        if asked is not None:
+            self._waits = replace(self._waits, cancellation=replace(asked, event=line.sequence))
+        self._wakes = True
+
     def _record_message(self, event: NewEvent) -> None:
-        """Record a signal or an update, which may satisfy an open condition."""
-        self.write(event)
+        """Record a signal or an update, which may satisfy an open condition or the wait for that signal."""
+        wait = self._waits.signal
+        is_awaited = wait is not None and not wait.applied and event.payload.get("signal_name") == wait.name
+        if wait is not None and is_awaited and event.type == EventType.SIGNAL_RECEIVED:
+            self.write(NewEvent(event.type, {**event.payload, "signal_wait_id": wait.id}))
+            self.write(signal_applied(wait, event.payload))
+            left = replace(wait, applied=True) if wait.timer_id is not None else None
+            self._waits = replace(self._waits, signal=left)
+            self._wakes = True
+        else:
+            self.write(event)
         condition = self._waits.condition
         if condition is not None:
             self._waits = replace(self._waits, condition=replace(condition, heard=True))
@@ -143,6 +173,16 @@ class _Recorder:
             self._waits = replace(self._waits, condition=None, signals_deferred=not self._waits.concurrent)
             self._wakes = True
 
+    def _record_signal_timeout(self, event: NewEvent) -> None:
+        """Record the timer of a wait for one signal, unless the signal came first."""
+        wait = self._waits.signal
+        if wait is not None and not wait.applied and wait.id == event.payload.get("signal_wait_id"):
+            self.write(event)
+            self._waits = replace(self._waits, signal=None)
+            self._wakes = True
+        elif wait is not None and wait.id == event.payload.get("signal_wait_id"):
+            self._waits = replace(self._waits, signal=replace(wait, fired=True))
+
     def _end_step(self, event: NewEvent) -> None:
         outer = parallel_groups.outermost(event.payload)
         if outer is None:
@@ -153,6 +193,7 @@ class _Recorder:
         else:
             self.write(event)
             self._end_in_group(parallel_groups.group_id(outer))
+        self._wakes |= self._waits.undelivered is not None
 
     def _end_in_group(self, group_id: str) -> None:
         """Wake the code when all members have ended; an unknown group counts as complete."""
@@ -184,15 +225,30 @@ class _Recorder:
         member = replace(member, left=left, done=member.done or decided)
         self._wakes |= decided or left == 0
         selection = selection.with_member(member)
-        if decided and not selection.resolved:
-            selection = replace(selection, resolved=True)
-            self.write(_resolution(selection, member, line, failed=failed))
+        if decided and not selection.resolved and selection.held is None:
+            asked = self._waits.undelivered
+            if asked is not None and asked.event:
+                selection = replace(selection, held=(index, line.sequence, line.type))
+            else:
+                selection = replace(selection, resolved=True)
+                self.write(_resolution(selection, member, line.id, line.type))
         self._waits = self._waits.with_selection(selection)
 
 
-def _resolution(
-    selection: Selection, member: SelectionMember, line: RecordedEvent, *, failed: bool
-) -> NewEvent:
+def release_held(run: Run, waiting: Waits) -> tuple[Waits, list[NewEvent]]:
+    """Record the results of selections that were held back for a delivery: the code has run, and did not deliver."""
+    events: list[NewEvent] = []
+    for selection in waiting.selections:
+        if selection.held is None:
+            continue
+        index, sequence, kind = selection.held
+        released = replace(selection, resolved=True, held=None)
+        events.append(_resolution(released, selection.members[index], f"{run.run_id}-{sequence}", kind))
+        waiting = waiting.with_selection(released)
+    return waiting, events
+
+
+def _resolution(selection: Selection, member: SelectionMember, identity: str, kind: str) -> NewEvent:
     payload: dict[str, Any] = {
         "selection_group_id": selection.id,
         "selection_group_base_sequence": selection.base,
@@ -203,9 +259,9 @@ def _resolution(
         "member_size": member.size,
         "operation_kind": member.kind,
         "operation_identity": member.identity,
-        "outcome": "failed" if failed else "completed",
-        "resolution_event_id": line.id,
-        "resolution_event_type": line.type,
+        "outcome": "completed" if kind in SUCCEEDED else "failed",
+        "resolution_event_id": identity,
+        "resolution_event_type": kind,
     }
     return NewEvent(EventType.SELECTION_RESOLVED, payload)
 

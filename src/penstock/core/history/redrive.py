@@ -53,8 +53,15 @@ _WITH_THE_RUN: Final = frozenset(
     }
 )
 """Events of steps that the end of the run ended."""
-_BOUND_TO_RUN: Final = frozenset({EventType.SELECTION_RESOLVED, EventType.SELECTION_OPERATION_CANCELLED})
-"""Events that name other events by id, which a copy does not have."""
+_BOUND_TO_RUN: Final = frozenset(
+    {
+        EventType.SELECTION_RESOLVED,
+        EventType.SELECTION_OPERATION_CANCELLED,
+        EventType.COOPERATIVE_CANCELLATION_REQUESTED,
+        EventType.COOPERATIVE_CANCELLATION_DELIVERED,
+    }
+)
+"""Events that name their run, or other events by id, which a copy does not have."""
 
 
 class RedriveStart(Struct, frozen=True):

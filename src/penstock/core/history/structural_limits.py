@@ -11,6 +11,7 @@ from penstock.core.history.commands import (
     Command,
     External,
     OpenConditionWait,
+    OpenSignalWait,
     ScheduleActivity,
     StartChild,
     StartTimer,
@@ -139,7 +140,7 @@ def check_size(kind: str, text: str, most: int) -> None:
 
 def _needs_timer(command: Command) -> bool:
     return isinstance(command, StartTimer) or (
-        isinstance(command, OpenConditionWait) and command.timeout_s is not None
+        isinstance(command, OpenConditionWait | OpenSignalWait) and command.timeout_s is not None
     )
 
 

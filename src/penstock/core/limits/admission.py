@@ -138,6 +138,16 @@ def queue_scope(namespace: str, queue: str, kind: str) -> str:
     return f"queue:{namespace}/{queue}/{kind}"
 
 
+def queue_of_scope(scope: str) -> tuple[str, str, str] | None:
+    """The namespace, name and kind in the name of a queue's scope; None for other scopes."""
+    what, _, rest = scope.partition(":")
+    if what != "queue":
+        return None
+    namespace, _, rest = rest.partition("/")
+    queue, _, kind = rest.rpartition("/")
+    return namespace, queue, kind
+
+
 def _of_kind(name: str, kind: str | None) -> str:
     return name if kind is None else f"{name}/{kind}"
 

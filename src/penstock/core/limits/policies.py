@@ -46,6 +46,8 @@ class LimitSetting(StrEnum):
     PAUSED = "paused"
     COST = "max_cost_per_minute"
     RETRY_RATE = "retry_rps_limit"
+    OPEN_RUNS = "max_open_runs"
+    SURPLUS = "surplus"
 
 
 RATE_SETTINGS = frozenset(
@@ -59,8 +61,14 @@ RATE_SETTINGS = frozenset(
 )
 """Not for workflow tasks: a running workflow must be able to progress."""
 
+AGING_SETTINGS = (LimitSetting.AGING_WAIT, LimitSetting.AGING_EVERY)
+"""Set and unset together."""
 
-QUEUE_SETTINGS = tuple(setting_name for setting_name in LimitSetting if setting_name is not LimitSetting.COST)
+RUN_SETTINGS = (LimitSetting.OPEN_RUNS, LimitSetting.SURPLUS)
+"""Of caps on runs, see `run_caps`."""
+QUEUE_SETTINGS = tuple(
+    setting_name for setting_name in LimitSetting if setting_name not in (LimitSetting.COST, *RUN_SETTINGS)
+)
 SCOPE_SETTINGS = (
     LimitSetting.LEASE_CAP,
     LimitSetting.DISPATCHES,
@@ -69,9 +77,15 @@ SCOPE_SETTINGS = (
     LimitSetting.PAUSED,
 )
 EXPIRING_SETTINGS = frozenset(
-    {LimitSetting.LEASE_CAP, LimitSetting.DISPATCHES, LimitSetting.COST, LimitSetting.PAUSED}
+    {
+        LimitSetting.LEASE_CAP,
+        LimitSetting.DISPATCHES,
+        LimitSetting.COST,
+        LimitSetting.PAUSED,
+        *RUN_SETTINGS,
+    }
 )
-"""Settings that may have an expiry: only the next grant depends on them."""
+"""Settings that may have an expiry: only the next grant, or the next start, depends on them."""
 PAUSED = "on"
 """The value of a pause; resuming unsets it."""
 

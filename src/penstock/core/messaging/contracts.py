@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from penstock.core.call_headers import without_headers
 from penstock.core.model import WorkerRecord
 
 _PLURAL = {"signal": "signals", "query": "queries", "update": "updates"}
@@ -18,6 +19,10 @@ _FITS: Mapping[str, tuple[type, ...]] = {
     "array": (list, dict),
     "null": (type(None),),
 }
+
+
+ANY_UPDATE = "*"
+"""In place of the name of a validated update: updates whose handlers are dynamic or set at run time are validated."""
 
 
 class MessageContracts(Struct, frozen=True):
@@ -36,14 +41,28 @@ class MessageContracts(Struct, frozen=True):
             return None
         return frozenset(str(name) for each in listed for name in each or ())
 
+    def declared(self, kind: str) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]]:
+        """The names of a kind that any worker declares, and one declaration of each that has parameters."""
+        names: dict[str, None] = {}
+        declarations: dict[str, Mapping[str, Any]] = {}
+        for contract in self.of_workers:
+            listed, described = contract.get(_PLURAL[kind]), contract.get(f"{kind}_contracts")
+            names |= dict.fromkeys(map(str, listed if isinstance(listed, list) else ()))
+            for entry in described if isinstance(described, list) else ():
+                if isinstance(entry, Mapping):
+                    declarations.setdefault(str(entry.get("name")), entry)
+        return tuple(names), tuple(declarations.values())
+
     def validates(self, update: str) -> bool:
         """Whether workflow code validates an update before it is accepted."""
         declared = [*self.of_workers, *self.of_absent]
-        return any(update in (each.get("update_validators") or ()) for each in declared)
+        return any(
+            {update, ANY_UPDATE}.intersection(each.get("update_validators") or ()) for each in declared
+        )
 
     def problem(self, kind: str, name: str, arguments: object) -> str | None:
         """What is wrong with the arguments, unless they fit one of the contracts."""
-        values = arguments if isinstance(arguments, list) else [arguments]
+        values = without_headers(arguments) if isinstance(arguments, list) else [arguments]
         problems = [_problem(each, values) for each in self._parameters(kind, name)]
         return None if not problems or None in problems else problems[0]
 

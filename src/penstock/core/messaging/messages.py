@@ -2,7 +2,8 @@
 
 Positions belong to the workflow id, not to a run: a run that continues another reads on where that one stopped.
 A message is delivered to the code only while it waits for that stream. So no other wait is affected, and replay never
-finds a message before the wait that consumes it. The input of a read message is kept only in the history. Its id is
+finds a message before the wait that consumes it. Stepwise code waits by a condition of a reserved name; concurrent code
+names the streams that it reads in each completion. The input of a read message is kept only in the history. Its id is
 kept for deduplication until a thousand more messages of its stream were read, or until the run that read it is deleted.
 """
 
@@ -89,12 +90,14 @@ def advanced(stream: MessageStream, cursors: Sequence[Cursor]) -> MessageStream:
     )
 
 
-def awaits_message(run: Run) -> str | None:
-    """The stream whose next message the code awaits, if any."""
+def awaited_streams(run: Run) -> Sequence[str]:
+    """The streams whose next messages the code awaits: one at most, unless the run is concurrent."""
+    if run.waits.concurrent:
+        return run.waits.streams
     condition = run.waits.condition
     if condition is None or condition.fired or not (condition.key or "").startswith(_KEY):
-        return None
-    return (condition.key or "").removeprefix(_KEY).rpartition(":")[0]
+        return ()
+    return ((condition.key or "").removeprefix(_KEY).rpartition(":")[0],)
 
 
 def delivery(message: Message) -> NewEvent:

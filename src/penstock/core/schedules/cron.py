@@ -1,19 +1,20 @@
 """Cron expressions and calendars as sequences of wall-clock times.
 
-Both are evaluated by `cronsim` on datetimes without a zone, so that this module knows nothing of clock changes;
-`wall_clock` turns the results into instants. A cron expression has exactly five fields: with six, cronsim would read
-the first one as seconds, and `* * * * * *` would fire every second by accident. Sub-minute schedules are intervals or
+Both name datetimes without a zone, so that this module knows nothing of clock changes; `wall_clock` turns them into
+instants. Cron expressions are evaluated by `cronsim`, and have exactly five fields: with six, cronsim would read the
+first one as seconds, and `* * * * * *` would fire every second by accident. Sub-minute schedules are intervals or
 calendars, which say so.
 
-A calendar is the structured form of Temporal: a list of ranges for each field, all of which must match. It is compiled
-to a cronsim expression with seconds; day of week and year are filtered here, because cron combines day of month and
-day of week with "or".
+A calendar is the structured form of Temporal: a list of ranges for each field, all of which must match. Its times are
+counted out from the matching days, so that the next one costs the same however rare it is. Rejected: compiling it to a
+cronsim expression with seconds, which looks at every second up to the next match.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import lru_cache
 from typing import Final, Protocol
 
 from cronsim import CronSim, CronSimError
@@ -117,8 +118,6 @@ FIELDS: Final = {
     "year": (YEAR_MIN, YEAR_MAX),
 }
 """The bounds of each field of a calendar. Sunday is 0."""
-DAYS: Final = dict(enumerate((31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31), 1))
-"""The most days that each month has."""
 
 
 class Calendar(Struct, frozen=True, kw_only=True):
@@ -141,7 +140,7 @@ class Calendar(Struct, frozen=True, kw_only=True):
                         f"has {name} {each.text()}: a range lies within {least} to {most}, from start to end, with a "
                         "step of at least 1"
                     )
-        if not self._has_a_day() or next(self.after(_PROBE), None) is None:
+        if next(self.after(_PROBE), None) is None:
             raise InvalidExpression(f"has no match in {HORIZON_YEARS} years, so it would never fire")
 
     @property
@@ -157,46 +156,56 @@ class Calendar(Struct, frozen=True, kw_only=True):
         )
 
     def after(self, wall: datetime) -> Iterator[datetime]:
-        first, last = self._years(wall)
-        if first > last:
-            return
-        start = max(
-            wall, wall.replace(year=first, month=1, day=1, hour=0, minute=0, second=0) - timedelta(seconds=1)
+        hours, minutes, seconds = (
+            _numbers(getattr(self, name), name) for name in ("hour", "minute", "second")
         )
-        for each in _until_exhausted(self._expression(), start):
-            if each.year > last:
-                return
-            if self.matches(each):
-                yield each
+        for day in self._days_from(wall):
+            is_first = day.date() == wall.date()
+            for hour in hours:
+                if is_first and hour < wall.hour:
+                    continue
+                for minute in minutes:
+                    if is_first and (hour, minute) < (wall.hour, wall.minute):
+                        continue
+                    for second in seconds:
+                        found = day.replace(hour=hour, minute=minute, second=second)
+                        if not is_first or found > wall:
+                            yield found
 
-    def _has_a_day(self) -> bool:
-        """Whether some month has one of the days; cronsim would look for 30 February without end."""
-        months = [month for month in DAYS if not self.month or any(month in each for each in self.month)]
-        first = min((each.start for each in self.day_of_month), default=1)
-        return any(first <= DAYS[month] for month in months)
+    def _days_from(self, wall: datetime) -> Iterator[datetime]:
+        """The days that match, from that of `wall` on, each at midnight."""
+        last = YEAR_MAX if self.year else min(wall.year + HORIZON_YEARS, YEAR_MAX)
+        days = _numbers(self.day_of_month, "day_of_month")
+        for year in range(wall.year, last + 1):
+            if self.year and not any(year in each for each in self.year):
+                continue
+            for month in _numbers(self.month, "month"):
+                if (year, month) < (wall.year, wall.month):
+                    continue
+                length = _days_of(year, month)
+                for number in days:
+                    if number > length or (year, month, number) < (wall.year, wall.month, wall.day):
+                        continue
+                    day = datetime(year, month, number)  # noqa: DTZ001 (a wall-clock time)
+                    if not self.day_of_week or any(day.isoweekday() % 7 in each for each in self.day_of_week):
+                        yield day
 
-    def _years(self, wall: datetime) -> tuple[int, int]:
-        """The first and last year in which there may be a match after `wall`."""
-        horizon = min(wall.year + HORIZON_YEARS, YEAR_MAX)
-        if not self.year:
-            return wall.year, horizon
-        years = [year for year in range(wall.year, YEAR_MAX + 1) if any(year in each for each in self.year)]
-        return (years[0], years[-1]) if years else (1, 0)
 
-    def _expression(self) -> str:
-        names = ("second", "minute", "hour", "day_of_month", "month")
-        fields = [",".join(each.text() for each in getattr(self, name)) or "*" for name in names]
-        return f"{' '.join(fields)} *"
+def _days_of(year: int, month: int) -> int:
+    """The number of days of a month."""
+    following = datetime(year + month // 12, month % 12 + 1, 1)  # noqa: DTZ001 (a wall-clock time)
+    return (following - following.replace(year=year, month=month)).days
+
+
+@lru_cache(maxsize=1024)
+def _numbers(ranges: Ranges, name: str) -> tuple[int, ...]:
+    """The numbers of a field, ascending; without ranges, all of them."""
+    least, most = FIELDS[name]
+    return tuple(
+        number for number in range(least, most + 1) if not ranges or any(number in each for each in ranges)
+    )
 
 
 def _is_any(ranges: Ranges, name: str) -> bool:
     least, most = FIELDS[name]
     return not ranges or any((each.start, each.end) == (least, most) for each in ranges)
-
-
-def _until_exhausted(expression: str, wall: datetime) -> Iterator[datetime]:
-    """The matches of an expression; none if cronsim proves that it has none (30 February)."""
-    try:
-        yield from CronSim(expression, wall)
-    except CronSimError:
-        return

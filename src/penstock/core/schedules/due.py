@@ -60,6 +60,11 @@ def next_step(record: ScheduleRecord, spec: ScheduleSpec, zone: tzinfo, now_ms: 
     return MissedMoments(first_ms, last_ms, count) if count else DueFire(record.nominal_at_ms)
 
 
+def recomputed(record: ScheduleRecord, spec: ScheduleSpec, zone: tzinfo, zone_version: str) -> ScheduleRecord:
+    """The schedule with its next moment from other zone data: the first one after all that were dealt with."""
+    return after_moment(record, spec, zone, record.cursor_at_ms, zone_version)
+
+
 def after_moment(
     record: ScheduleRecord, spec: ScheduleSpec, zone: tzinfo, cursor_ms: int, zone_version: str
 ) -> ScheduleRecord:
@@ -77,6 +82,13 @@ def with_due(record: ScheduleRecord, spec: ScheduleSpec, zone: tzinfo, now_ms: i
         elif record.nominal_at_ms is not None:
             due_ms = _fires_at(record, spec, zone, record.nominal_at_ms)
     return replace(record, due_at_ms=due_ms)
+
+
+def with_due_kept(record: ScheduleRecord, now_ms: int) -> ScheduleRecord:
+    """The schedule with the due time that it has, unless it is not active or a buffered fire may start."""
+    if not record.is_active:
+        return replace(record, due_at_ms=None)
+    return replace(record, due_at_ms=now_ms) if _may_start_buffered(record) else record
 
 
 def exhausted(record: ScheduleRecord) -> ScheduleRecord:

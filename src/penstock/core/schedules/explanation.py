@@ -20,6 +20,7 @@ class ScheduleWait(StrEnum):
     DUE = "due"
     OPEN_RUNS = "open_runs"
     NO_MOMENT = "no_moment"
+    NEWER_ZONE_DATA = "newer_zone_data"
 
 
 class ScheduleExplanation(Struct, frozen=True):
@@ -37,31 +38,38 @@ _SKIPPED = {
 }
 
 
-def explain_schedule(record: ScheduleRecord, now_ms: int) -> ScheduleExplanation:
-    """What the schedule waits for, then what its fires did."""
-    wait, first = _wait(record, now_ms)
+def explain_schedule(record: ScheduleRecord, now_ms: int, zone_version: str) -> ScheduleExplanation:
+    """What the schedule waits for, then what its fires did, as a server with these zone data knows it."""
+    wait, first = _wait(record, now_ms, zone_version)
     return ScheduleExplanation(wait, [first, *_buffered(record), *_skipped(record)])
 
 
-def _wait(record: ScheduleRecord, now_ms: int) -> tuple[ScheduleWait, str]:
+def _wait(record: ScheduleRecord, now_ms: int, zone_version: str) -> tuple[ScheduleWait, str]:
     if record.status is ScheduleStatus.PAUSED:
         since = f" since {iso(at_ms)}" if (at_ms := record.progress.paused_at_ms) is not None else ""
         note = f": {record.note}" if record.note else ""
         return ScheduleWait.PAUSED, f"It is paused{since}{note}."
+    if record.zone_version > zone_version:
+        return (
+            ScheduleWait.NEWER_ZONE_DATA,
+            f"This server does not fire it: its moments come from zone data {record.zone_version}, and this server has "
+            f"{zone_version}. A server with newer data fires it. {_next(record)}",
+        )
     if record.due_at_ms is not None and record.due_at_ms <= now_ms:
         return (
             ScheduleWait.DUE,
             f"It is due since {iso(record.due_at_ms)}, and fires as soon as a server gets to it.",
         )
     if record.nominal_at_ms is None:
-        return ScheduleWait.NO_MOMENT, "Its specification has no moment any more."
+        return ScheduleWait.NO_MOMENT, _next(record)
     if record.progress.buffered:
         return ScheduleWait.OPEN_RUNS, _next(record)
     return ScheduleWait.NEXT_MOMENT, _next(record)
 
 
 def _next(record: ScheduleRecord) -> str:
-    assert record.nominal_at_ms is not None
+    if record.nominal_at_ms is None:
+        return "Its specification has no moment any more."
     nominal = iso(record.nominal_at_ms)
     late = record.due_at_ms is not None and record.due_at_ms != record.nominal_at_ms
     jitter = f", with jitter at {iso(record.due_at_ms)}" if late and record.due_at_ms is not None else ""

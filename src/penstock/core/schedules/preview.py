@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from penstock.core.schedules.cron import Calendar
-from penstock.core.schedules.spec import Interval, ScheduleSpec, moments
+from penstock.core.schedules.spec import Interval, ScheduleSpec, TooManyLooks, all_moments, moments
 from penstock.core.schedules.wall_clock import UTC, Gap, Repeat, wall_time
 
 DAY_MS: Final = 86_400_000
@@ -52,11 +52,24 @@ def spec_warnings(spec: ScheduleSpec, zone: tzinfo, now_ms: int) -> Sequence[Spe
     if first is None:
         return [SpecWarning(SpecWarningReason.NEVER_FIRES, "It has no moment from now on.")]
     found = list(islice(_clock_changes(spec, zone, now_ms), 4))
-    a_day = sum(1 for _ in islice(moments(spec, zone, first - 1, first - 1 + DAY_MS), COUNTED_MAX + 1))
+    a_day, is_all = _fires_a_day(spec, zone, first)
     if a_day >= FREQUENT:
-        count = f"more than {COUNTED_MAX:,}" if a_day > COUNTED_MAX else f"{a_day:,}"
+        count = f"{a_day:,}" if is_all else f"more than {a_day - 1:,}"
         found.append(SpecWarning(SpecWarningReason.FREQUENT_FIRES, f"It fires {count} times a day."))
     return found
+
+
+def _fires_a_day(spec: ScheduleSpec, zone: tzinfo, first: int) -> tuple[int, bool]:
+    """The moments of the day from `first` on, and whether these are all."""
+    count = 0
+    try:
+        for _ in all_moments(spec, zone, first - 1, first - 1 + DAY_MS):
+            count += 1
+            if count > COUNTED_MAX:
+                return count, False
+    except TooManyLooks:
+        return count, False
+    return count, True
 
 
 def shared_minute(others: int, at_ms: int) -> SpecWarning:

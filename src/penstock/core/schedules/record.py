@@ -85,6 +85,8 @@ class ScheduleProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     fires: int = 0
     failures: int = 0
+    failed_at_ms: int | None = None
+    """When a run of it failed last, if none has completed since."""
     skipped: int = 0
     """Fires that started nothing, missed ones included."""
     skipped_overlap: int = 0
@@ -129,7 +131,7 @@ class ScheduleRecord(Struct, frozen=True, kw_only=True):
     due_at_ms: int | None
     """When there is something to do: the next fire with its jitter, or a buffered fire that may start."""
     zone_version: str
-    """The version of the zone data from which the next moment was computed."""
+    """The version of the zone data from which the next moment was computed; empty in UTC, which needs none."""
     created_at_ms: int
     updated_at_ms: int
     version: int = 1

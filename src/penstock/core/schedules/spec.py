@@ -11,6 +11,7 @@ less than the distance to the next nominal moment, so that fires keep their orde
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterator
 from datetime import datetime, timedelta, tzinfo
@@ -25,11 +26,19 @@ EXPRESSIONS_MAX: Final = 64
 """Cron expressions, calendars, intervals and skipped calendars, each."""
 SKIPPED_MAX: Final = 3_000
 """After this many moments in a row that `skip` excludes (a weekend of minutes), there are taken to be no more."""
+LOOKS_MAX: Final = 20_000
+"""Times that one list evaluates an expression, a calendar or an interval: less than a second of CPU."""
 JITTER_MS_MAX: Final = 3_600_000
 INTERVAL_MS_MIN: Final = 1_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_MS: Final = 253_370_764_800_000
-"""The year 9999: calendar arithmetic ends there."""
+FIRST_MS: Final = 0
+"""The year 1970, and so no moment before it: arithmetic with time zones ends at the year 1."""
+_LAST_MS: Final = 221_845_392_000_000
+"""The year 9000, and so no moment after it: arithmetic with time zones ends at the year 9999."""
+
+
+class TooManyLooks(Exception):
+    """A list of moments was not completed: it has too many expressions, or `skip` excludes too many moments."""
 
 
 class Interval(Struct, frozen=True):
@@ -65,26 +74,48 @@ class ScheduleSpec(Struct, frozen=True, kw_only=True):
 
 def next_moment(spec: ScheduleSpec, zone: tzinfo, after_ms: int) -> int | None:
     """The first nominal moment after `after_ms`; None if there is none."""
-    if spec.start_at_ms is not None:
-        after_ms = max(after_ms, spec.start_at_ms - 1)
-    for _ in range(SKIPPED_MAX):
-        if after_ms >= _LAST_MS:
-            return None
-        found = _candidate(spec, zone, after_ms)
-        if found is None or (spec.end_at_ms is not None and found > spec.end_at_ms):
-            return None
-        if not _is_skipped(spec, zone, found):
-            return found
-        after_ms = found
-    return None
+    return _next(spec, zone, after_ms)[0]
 
 
 def moments(spec: ScheduleSpec, zone: tzinfo, after_ms: int, until_ms: int | None = None) -> Iterator[int]:
-    """The nominal moments after `after_ms`, ascending, up to and including `until_ms`."""
-    at_ms = next_moment(spec, zone, after_ms)
-    while at_ms is not None and (until_ms is None or at_ms <= until_ms):
+    """The nominal moments after `after_ms`, ascending, up to and including `until_ms`.
+
+    They end early after `LOOKS_MAX`: for those who show some of the moments.
+    """
+    with contextlib.suppress(TooManyLooks):
+        yield from all_moments(spec, zone, after_ms, until_ms)
+
+
+def all_moments(
+    spec: ScheduleSpec, zone: tzinfo, after_ms: int, until_ms: int | None = None, looks_max: int = LOOKS_MAX
+) -> Iterator[int]:
+    """The same, for those who need every one: raises `TooManyLooks` instead of ending early."""
+    looks, sources = 0, len(spec.wall_clocks) + len(spec.intervals)
+    while True:
+        at_ms, looked = _next(spec, zone, after_ms)
+        if at_ms is None or (until_ms is not None and at_ms > until_ms):
+            return
         yield at_ms
-        at_ms = next_moment(spec, zone, at_ms)
+        after_ms, looks = at_ms, looks + looked * sources
+        if looks > looks_max:
+            raise TooManyLooks
+
+
+def _next(spec: ScheduleSpec, zone: tzinfo, after_ms: int) -> tuple[int | None, int]:
+    """The first nominal moment after `after_ms`, and how many moments were looked at."""
+    after_ms = max(after_ms, FIRST_MS - 1)
+    if spec.start_at_ms is not None:
+        after_ms = max(after_ms, spec.start_at_ms - 1)
+    for looked in range(1, SKIPPED_MAX + 1):
+        if after_ms >= _LAST_MS:
+            return None, looked
+        found = _candidate(spec, zone, after_ms)
+        if found is None or (spec.end_at_ms is not None and found > spec.end_at_ms):
+            return None, looked
+        if not _is_skipped(spec, zone, found):
+            return found, looked
+        after_ms = found
+    return None, SKIPPED_MAX
 
 
 def fires_at_ms(spec: ScheduleSpec, zone: tzinfo, schedule_id: str, nominal_ms: int) -> int:

@@ -137,8 +137,8 @@ def _range(document: int | Mapping[str, Any]) -> Range:
     if isinstance(document, int):
         return Range(document, document)
     start: int = document["start"]
-    end = document.get("end")
-    return Range(start, start if end is None else end, document.get("step") or 1)
+    end, step = document.get("end"), document.get("step")
+    return Range(start, start if end is None else end, 1 if step is None else step)
 
 
 def _instant(document: Mapping[str, Any], name: str, problems: dict[str, str]) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from penstock.core.scheduling.fairness import Lane
@@ -31,6 +33,27 @@ class LaneBacklog(Struct, frozen=True):
     dispatched: int
     dispatched_before: int
     oldest_ms: int | None = None
+
+
+class KeyPlace(Struct, frozen=True):
+    """A place in the list of a queue's keys: the largest backlog first, then by level and key."""
+
+    count: int
+    level: int
+    key: str
+
+
+class KeyFilter(Struct, frozen=True):
+    """Which keys of a queue are listed."""
+
+    search: str = ""
+    """Those that contain this text."""
+    key: str = ""
+    """Only this one, if it is given."""
+
+
+ALL_KEYS: Final = KeyFilter()
+BEFORE_ALL_KEYS: Final = KeyPlace(2**62, -1, "")
 
 
 class Backlog(Struct, frozen=True):

@@ -546,6 +546,7 @@ def _held(
     return Held(
         hold,
         group.worker_filter,
+        snapshot.now_ms,
         max(1, min(moments) - snapshot.now_ms) if moments else None,
         tuple(state.scope_id for state in scopes.states.values()) if hold.scope is not None else (),
         hold.reason is HoldReason.SLOTS or release_ms is not None,

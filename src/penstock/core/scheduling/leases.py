@@ -6,11 +6,14 @@ A lease gives one worker the exclusive right to a task until it expires; its tok
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core import json_text
 from penstock.core.model import Run, RunStatus, Task, TaskKind, TaskState
+from penstock.core.scheduling.dispatch import HoldReason
 from penstock.core.timestamps import iso, iso_or_none
 from penstock.errors import Conflict, LeaseLost, NotFound, Reason
 
@@ -20,6 +23,24 @@ HANDED_BACK = "handed_back"
 
 UNDELIVERED = "undelivered"
 """End of a lease that never reached its worker: the task is requeued and its charges are refunded."""
+
+
+class SeenLimit(Struct, frozen=True):
+    """A limit that held a queue when a server looked."""
+
+    reason: HoldReason
+    at_ms: int
+
+
+class Sightings(Struct, frozen=True):
+    """What this server saw of a queue before a claim."""
+
+    open_for_ms: Sequence[int]
+    """How long each poll of the claim has been open."""
+    watched_ms: int
+    """Since when it has known the queue: a server that was just started has seen nothing."""
+    limit: SeenLimit | None
+    """The limit that was in the way last."""
 
 
 class Report(Struct, frozen=True):
@@ -42,8 +63,28 @@ def grant(
     counted: int = 0,
     scopes: str = "",
     claimed: int = 0,
+    seen: Sightings | None = None,
+    poll: int = 0,
+    limited: bool = False,
 ) -> Task:
+    """Lease a task, and record what had held it back as far as the server that leases it saw it.
+
+    That is a limit, if it was seen in the way while the task was ready. Else it is slots, if the task was ready before
+    its poll came, because workers with a free slot poll all the time; where there are limits, only if the server would
+    have seen them in the way. Else the task waited for its claim alone.
+
+    Args:
+        seen: what the server saw of the queue before; None: nothing.
+        poll: which of the polls of the claim takes the task.
+        limited: whether the queue has limits.
+    """
     assert task.state is TaskState.READY, "only a ready task can be granted"
+    ready_ms = max(task.available_at_ms, task.enqueued_at_ms)
+    held_by = ""
+    if seen is not None and seen.limit is not None and seen.limit.at_ms >= ready_ms:
+        held_by = seen.limit.reason.value
+    elif seen is not None and ready_ms < now_ms - seen.open_for_ms[poll]:
+        held_by = "" if limited and ready_ms < now_ms - seen.watched_ms else HoldReason.SLOTS.value
     return replace(
         task,
         state=TaskState.LEASED,
@@ -59,6 +100,7 @@ def grant(
         counted=counted,
         scopes=scopes,
         claimed=claimed,
+        held_by=held_by,
     )
 
 
@@ -193,7 +235,8 @@ def is_overdue(run: Run, now_ms: int) -> bool:
 def run_timed_out(run: Run) -> LeaseLost:
     return LeaseLost(
         Reason.RUN_TIMED_OUT,
-        "The deadline of the run has passed, so nothing was recorded. The run ends as timed out.",
+        "The deadline of the run has passed, so nothing was recorded. The run ends as timed out, or as cancelled if "
+        "it was the deadline of its cleanup.",
         run_status=run.status.value,
         can_continue=False,
     )

@@ -63,6 +63,8 @@ class Held(Struct, frozen=True):
 
     hold: Hold
     worker_filter: WorkerFilter
+    at_ms: int = 0
+    """When the claim looked, by the clock of the store."""
     retry_in_ms: int | None = None
     """When time alone may end the hold; None: only a wakeup does."""
     scope_ids: tuple[int, ...] = ()

@@ -35,7 +35,14 @@ class Law(StrEnum):
     SEQUENCE = "sequence"
     FIFO = "fifo"
     LOST = "lost"
+    RUN_CAP = "run-cap"
+    FAIR_SHARES = "fair-shares"
+    WORK_CONSERVING = "work-conserving"
+    BOUNDED_WAITING = "bounded-waiting"
 
+
+OF_LOAD = frozenset({Law.FAIR_SHARES, Law.WORK_CONSERVING, Law.BOUNDED_WAITING})
+"""Laws that need the arrivals of tasks in the journal, which older versions did not write."""
 
 PROMISES = {
     Law.CAP: "at every grant, no scope holds more running leases than its cap",
@@ -57,6 +64,10 @@ PROMISES = {
     Law.SEQUENCE: "the journal's numbers rise, and where they are dense there is no gap",
     Law.FIFO: "of one queue, level and key, who was acknowledged first is granted first",
     Law.LOST: "what was acknowledged is still there, and does not wait for nothing",
+    Law.RUN_CAP: "at every start, no scope has more open runs than its cap on runs",
+    Law.FAIR_SHARES: "of two keys that wait, each gets its share of the dispatches, give or take one",
+    Law.WORK_CONSERVING: "no task waits while a worker asks for it and nothing is in the way",
+    Law.BOUNDED_WAITING: "with aging, every n-th dispatch goes to a level that starves",
 }
 
 

@@ -8,6 +8,9 @@ from typing import Literal
 LeaseId = tuple[str, str]
 """Task and lease token; the token of a workflow task is its attempt."""
 
+QueuePlace = tuple[str, str, str]
+"""Namespace, queue and kind of task."""
+
 Phase = Literal["running", "claimed"]
 How = Literal[
     "completed",
@@ -61,6 +64,12 @@ class LeaseGranted:
     level: int | None = None
     expires_at_ms: int | None = None
     phase: Phase = "running"
+    weight: int | None = None
+    """The weight of its key's lane in thousandths, where keys share the queue by dispatches and none is limited."""
+    aging: tuple[int, int] | None = None
+    """The queue's aging: milliseconds until a task is old, and every how many dispatches an old one has its turn."""
+    poll_open_ms: int | None = None
+    """How long its poll had been open, where nothing limits the queue and nothing was seen in the way."""
 
     @property
     def lease_id(self) -> LeaseId:
@@ -118,4 +127,112 @@ class LeaseEnded:
         return self.task_id, self.lease
 
 
-JournalLine = LeaseGranted | LeaseStarted | LeaseRenewed | LeaseEnded
+@dataclass(frozen=True, slots=True)
+class RunScopeLimit:
+    """A scope in which a run holds a place, with the cap that was in force."""
+
+    scope: str
+    max_open_runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunAdmitted:
+    """A run, known by the first of its chain, holds a place in each scope. `adopted`: it was open before the cap."""
+
+    seq: int
+    at_ms: int
+    run_id: str
+    scopes: tuple[RunScopeLimit, ...] = ()
+    adopted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunClosed:
+    """The last run of a chain has closed."""
+
+    seq: int
+    at_ms: int
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReady:
+    """A task waits from now on."""
+
+    seq: int
+    at_ms: int
+    namespace: str
+    task_queue: str
+    kind: str
+    type: str
+    task_id: str
+    key: str = ""
+    level: int = 5
+    attempt: int = 1
+    run_id: str | None = None
+    weight: int | None = None
+    """The weight that it carries, in thousandths; None: it did not just arrive."""
+    cost: int = 0
+    build: str | None = None
+    due_at_ms: int | None = None
+    """When its delay was over; None: it was not delayed."""
+    after: str | None = None
+    """The task whose end made it ready; None: something else did."""
+
+    @property
+    def place(self) -> QueuePlace:
+        return self.namespace, self.task_queue, self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGone:
+    """A task that waited, or was delayed, was cancelled or expired, or is held by a pause."""
+
+    seq: int
+    at_ms: int
+    task_id: str
+    how: str = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerChanged:
+    """A worker came, changed or went."""
+
+    seq: int
+    at_ms: int
+    namespace: str
+    worker_id: str
+    state: Literal["registered", "draining", "silent", "left"]
+    task_queue: str
+    activity_slots: int = 0
+    workflow_slots: int = 0
+    activity_types: tuple[str, ...] = ()
+    """None named: it takes all."""
+    workflow_types: tuple[str, ...] = ()
+    build: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChanged:
+    """One setting of a scope, or of a fairness key of a queue. None: unset."""
+
+    setting: str
+    before: str | None = None
+    after: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """Settings of a scope were changed together."""
+
+    seq: int
+    at_ms: int
+    scope: str
+    version: int = 0
+    changes: tuple[SettingChanged, ...] = ()
+
+
+LeaseLine = LeaseGranted | LeaseStarted | LeaseRenewed | LeaseEnded
+LoadLine = TaskReady | TaskGone | WorkerChanged | SettingsChanged
+JournalLine = LeaseLine | LoadLine | RunAdmitted | RunClosed

@@ -67,7 +67,7 @@ _EXPECTED = {
 }
 
 
-def bind(query: Query, types: Types, now_ms: int) -> Filter:
+def bind(query: Query, types: Types, now_ms: int, fields: Mapping[str, QueryField] = SYSTEM) -> Filter:
     """The filter of a query. Raises `QueryProblem`.
 
     An unregistered search attribute must be written in backquotes: otherwise a misspelt name would silently match no
@@ -75,26 +75,27 @@ def bind(query: Query, types: Types, now_ms: int) -> Filter:
     """
     match query:
         case And(parts):
-            return All(tuple(bind(part, types, now_ms) for part in parts))
+            return All(tuple(bind(part, types, now_ms, fields) for part in parts))
         case Or(parts):
-            return Some(tuple(bind(part, types, now_ms) for part in parts))
+            return Some(tuple(bind(part, types, now_ms, fields) for part in parts))
         case Negated(part):
-            return Not(bind(part, types, now_ms))
+            return Not(bind(part, types, now_ms, fields))
         case Comparison():
-            return _Binder(query, types, now_ms).filter()
+            return _Binder(query, types, now_ms, fields).filter()
 
 
 class _Binder:
     """Binds one test."""
 
-    def __init__(self, test: Comparison, types: Types, now_ms: int) -> None:
+    def __init__(self, test: Comparison, types: Types, now_ms: int, fields: Mapping[str, QueryField]) -> None:
+        self._fields = fields
         self._test = test
         self._types = types
         self._now_ms = now_ms
 
     def filter(self) -> Filter:
         test = self._test
-        field = None if test.quoted else SYSTEM.get(test.name)
+        field = None if test.quoted else self._fields.get(test.name)
         if field is None:
             return self._entry(self._attribute(), self._types.get(test.name))
         if field.words is not None:
@@ -111,7 +112,7 @@ class _Binder:
             if len(name.removeprefix(MEMO)) > NAME_MAX:
                 raise QueryProblem("The name is too long.", test.position, f"at most {NAME_MAX} characters")
             return name
-        meant = field_meant(name, SYSTEM) or field_meant(name, self._types)
+        meant = field_meant(name, self._fields) or field_meant(name, self._types)
         if meant is None and "." not in name and name.lower() != "memo":
             raise QueryProblem(
                 f"No search attribute {name[:60]!r} is registered in this namespace.",
@@ -123,7 +124,7 @@ class _Binder:
             test.position,
             f"{meant}; or `{name[:60]}` in backquotes for a search attribute of that name"
             if meant
-            else "memo.key, the name of a search attribute, or one of " + ", ".join(SYSTEM),
+            else "memo.key, the name of a search attribute, or one of " + ", ".join(self._fields),
         )
 
     def _registered(self) -> str:

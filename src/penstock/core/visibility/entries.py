@@ -37,7 +37,7 @@ def entries(run: Run) -> frozenset[Entry]:
 def _attributes(run: Run) -> Iterator[Entry]:
     for name, value in _object(run.search_attributes).items():
         if is_name(name):
-            yield from _entries_of(name, value)
+            yield from entries_of(name, value)
 
 
 def _memo(run: Run) -> Iterator[Entry]:
@@ -47,12 +47,12 @@ def _memo(run: Run) -> Iterator[Entry]:
         if isinstance(value, list | dict):
             yield name, PRESENT
         else:
-            yield from _entries_of(name, value)
+            yield from entries_of(name, value)
 
 
 def _parent(run: Run) -> Iterator[Entry]:
     if run.lineage.parent_workflow_id is not None:
-        yield from _entries_of(PARENT, run.lineage.parent_workflow_id)
+        yield from entries_of(PARENT, run.lineage.parent_workflow_id)
 
 
 def is_name(name: str) -> bool:
@@ -60,7 +60,8 @@ def is_name(name: str) -> bool:
     return len(name) <= NAME_MAX and _NAME.fullmatch(name) is not None
 
 
-def _entries_of(name: str, value: Any) -> Iterator[Entry]:
+def entries_of(name: str, value: Any) -> Iterator[Entry]:
+    """The entries of a named value, or of the members of a list."""
     members = value[:MEMBERS_MAX] if isinstance(value, list) else [value]
     marks = [mark for member in members for mark in _marks(member)]
     if marks:

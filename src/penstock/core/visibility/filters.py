@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -107,18 +107,37 @@ class RunView:
 
 
 def matches(wanted: Filter, view: RunView) -> bool:
+    """Whether a run matches a filter."""
+    return _holds(wanted, lambda test: _column_holds(test, view.column(test.column)), lambda: view.marks)
+
+
+def holds_for_marks(wanted: Filter, marks: Mapping[str, Collection[str]]) -> bool:
+    """Whether something that has entries and no columns matches a filter."""
+    return _holds(wanted, lambda _: False, lambda: marks)
+
+
+def _holds(
+    wanted: Filter,
+    column_holds: Callable[[ColumnTest], bool],
+    marks: Callable[[], Mapping[str, Collection[str]]],
+) -> bool:
     match wanted:
-        case ColumnTest(column, relation, values):
-            value = view.column(column)
-            return value is not None and (relation is Relation.PRESENT or _HOLDS[relation](value, values))
-        case EntryTest(name, relation, marks):
-            return _any_mark(view.marks.get(name, ()), relation, marks)
+        case ColumnTest():
+            return column_holds(wanted)
+        case EntryTest(name, relation, wanted_marks):
+            return _any_mark(marks().get(name, ()), relation, wanted_marks)
         case All(parts):
-            return all(matches(part, view) for part in parts)
+            return all(_holds(part, column_holds, marks) for part in parts)
         case Some(parts):
-            return any(matches(part, view) for part in parts)
+            return any(_holds(part, column_holds, marks) for part in parts)
         case Not(part):
-            return not matches(part, view)
+            return not _holds(part, column_holds, marks)
+
+
+def _column_holds(test: ColumnTest, value: Value | None) -> bool:
+    return value is not None and (
+        test.relation is Relation.PRESENT or _HOLDS[test.relation](value, test.values)
+    )
 
 
 def _any_mark(found: Iterable[str], relation: Relation, marks: tuple[str, ...]) -> bool:

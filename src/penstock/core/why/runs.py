@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.core.history.structural_limits import LimitExcess
+from penstock.core.limits.run_caps import RunCap
 from penstock.core.model import ChildRun, Run, Timer
 from penstock.core.timestamps import iso
-from penstock.core.waits import ConditionWait
-from penstock.core.why.sentences import count_text, duration_text, sentence
+from penstock.core.waits import ConditionWait, Pause, SignalWait
+from penstock.core.why.sentences import count_text, duration_text, scope_text, sentence
 from penstock.core.why.values import (
     Constraint,
     ConstraintKind,
+    LeaseHolder,
+    Position,
     Remedy,
     RemedyKind,
     StartEstimate,
@@ -23,6 +26,44 @@ def closed_run(run: Run) -> WaitExplanation:
     when = "" if run.closed_at_ms is None else f" at {iso(run.closed_at_ms)}"
     word = run.closed_reason or run.status.value
     return _one(run.workflow_id, Constraint(ConstraintKind.NOT_WAITING, f"it ended as {word}{when}"))
+
+
+def waits_to_start(
+    run: Run,
+    cap: RunCap,
+    used: int,
+    ahead_by_level: Sequence[tuple[int, int]],
+    holders: Sequence[LeaseHolder],
+) -> WaitExplanation:
+    """A run that a cap on runs holds back.
+
+    Args:
+        run: the run.
+        cap: the cap in whose line it stands.
+        used: how many runs hold a place under it.
+        ahead_by_level: how many others stand before it in that line.
+        holders: the runs that hold a place, the oldest first.
+    """
+    place = Position(run.level, run.key, tuple(ahead_by_level))
+    ahead = place.ahead
+    held = "is closed to runs" if not cap.most else f"has {used} of at most {cap.most} runs open"
+    frees = [Remedy(RemedyKind.RAISE_RUN_CAP, cap.name, to=max(used, cap.most) + ahead + 1)]
+    if cap.most:
+        frees.insert(0, Remedy(RemedyKind.CLOSE_RUNS, cap.name, count=max(0, used - cap.most) + ahead + 1))
+    behind = (
+        f", and {count_text(ahead, 'run')} {'waits' if ahead == 1 else 'wait'} before it" if ahead else ""
+    )
+    constraint = Constraint(
+        ConstraintKind.RUN_CAP,
+        f"{scope_text(cap.name)} {held}{behind}",
+        cap.name,
+        cap.most,
+        used,
+        frees=tuple(frees),
+        holders=tuple(holders),
+    )
+    unknown = StartEstimate(unknown_because="It starts when runs of its scopes have closed.")
+    return WaitExplanation(sentence(run.workflow_id, constraint), constraint, (), place, unknown)
 
 
 def waits_for_activities(
@@ -79,6 +120,18 @@ def waits_for_condition(run: Run, wait: ConditionWait, now_ms: int) -> WaitExpla
     return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=expected)
 
 
+def waits_for_one_signal(run: Run, wait: SignalWait, now_ms: int) -> WaitExplanation:
+    """A run that waits for one signal by its name."""
+    at_ms = wait.fire_at_ms
+    until = "" if at_ms is None else f", or until its timeout in {duration_text(at_ms - now_ms)}"
+    frees = (Remedy(RemedyKind.SIGNAL), *(() if at_ms is None else (Remedy(RemedyKind.WAIT, at_ms=at_ms),)))
+    constraint = Constraint(
+        ConstraintKind.SIGNAL, f"it waits for the signal {wait.name}{until}", opens_at_ms=at_ms, frees=frees
+    )
+    expected = StartEstimate(unknown_because=f"It continues when the signal {wait.name} is sent to it.")
+    return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=expected)
+
+
 def waits_for_children(run: Run, children: Sequence[ChildRun]) -> WaitExplanation:
     names = ", ".join(each.workflow_id for each in children[:3])
     more = " and others" if len(children) > 3 else ""
@@ -107,6 +160,19 @@ def stranded(run: Run) -> WaitExplanation:
     constraint = Constraint(ConstraintKind.STRANDED, message, frees=(Remedy(RemedyKind.REPAIR),))
     unknown = StartEstimate(unknown_because="It continues when it is repaired.")
     return WaitExplanation(sentence(run.workflow_id, constraint), constraint, expected=unknown)
+
+
+def paused(subject: str, pause: Pause, *, is_run: bool) -> WaitExplanation:
+    """A run or an activity that an operator paused; what a worker runs already is not held back."""
+    author = "" if pause.by is None else f" by {pause.by[1]}"
+    because = "" if pause.reason is None else f": {pause.reason}"
+    what = "the run" if is_run else "the activity"
+    message = f"{what} was paused at {iso(pause.at_ms)}{author}{because}"
+    act = RemedyKind.RESUME_RUN if is_run else RemedyKind.RESUME_ACTIVITY
+    kind = ConstraintKind.RUN_PAUSED if is_run else ConstraintKind.ACTIVITY_PAUSED
+    constraint = Constraint(kind, message, frees=(Remedy(act),))
+    unknown = StartEstimate(unknown_because=f"It continues when {what} is resumed.")
+    return WaitExplanation(sentence(subject, constraint), constraint, expected=unknown)
 
 
 def structural_limit(found: LimitExcess) -> Constraint:

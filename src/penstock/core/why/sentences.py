@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.core.limits import run_caps
 from penstock.core.limits.rate_reports import RateSource
 from penstock.core.limits.rates import MICRO
 from penstock.core.scheduling.gates import Gate, GateKind
@@ -20,6 +21,8 @@ def duration_text(ms: int) -> str:
 
 def scope_text(scope: str) -> str:
     """A scope in words."""
+    if scope.startswith(run_caps.PREFIX):
+        return run_caps.scope_text(scope)
     word, _, rest = scope.partition(":")
     parts = rest.split("/")
     if word == "queue":
@@ -107,6 +110,10 @@ def remedy_text(remedy: Remedy, now_ms: int) -> str:
         case RemedyKind.END_LEASES:
             whose = scope if remedy.worker is None else f"the worker {remedy.worker}"
             return f"let {count_text(remedy.count or 1, 'lease')} of {whose} end"
+        case RemedyKind.CLOSE_RUNS:
+            return f"let {count_text(remedy.count or 1, 'run')} of {scope} close"
+        case RemedyKind.RAISE_RUN_CAP:
+            return f"raise the cap on runs of {scope} to {remedy.to} or more, or unset it"
         case RemedyKind.TAKE_TURN:
             return f"wait for {count_text(remedy.count or 0, 'task')} to be dispatched"
         case RemedyKind.REGISTER | RemedyKind.RESUME_BUILD | RemedyKind.POLL:
@@ -144,6 +151,8 @@ _PLAIN = {
     RemedyKind.FIX: "deploy workflow code that does not fail",
     RemedyKind.END_RUN: "terminate the run",
     RemedyKind.REPAIR: "repair the run: it gets a new workflow task",
+    RemedyKind.RESUME_RUN: "resume the run",
+    RemedyKind.RESUME_ACTIVITY: "resume the activity",
     RemedyKind.MEND: "fix the activity or its input, and start it again",
     RemedyKind.SIGNAL: "send it what it waits for, or cancel it",
 }

@@ -24,6 +24,8 @@ class ConstraintKind(StrEnum):
     DRAINING = "workers_draining"
     COORDINATION = "coordination_unavailable"
     PAUSED = "paused"
+    RUN_PAUSED = "run_paused"
+    ACTIVITY_PAUSED = "activity_paused"
     COOLING = "cooling"
     LEASES = "active_leases"
     RATE = "rate"
@@ -44,6 +46,7 @@ class ConstraintKind(StrEnum):
     CONDITION = "waiting_for_condition"
     SIGNAL = "waiting_for_signal"
     STRANDED = "stranded"
+    RUN_CAP = "run_cap"
 
 
 class RemedyKind(StrEnum):
@@ -66,7 +69,11 @@ class RemedyKind(StrEnum):
     RAISE_SETTING = "raise_setting"
     UNSET = "unset"
     REPAIR = "repair"
+    RESUME_RUN = "resume_run"
+    RESUME_ACTIVITY = "resume_activity"
     END_RUN = "end_run"
+    CLOSE_RUNS = "close_runs"
+    RAISE_RUN_CAP = "raise_run_cap"
 
 
 MANUAL = frozenset({RemedyKind.RESTORE, RemedyKind.FIX, RemedyKind.MEND, RemedyKind.RAISE_SETTING})
@@ -84,7 +91,7 @@ class Remedy(Struct, frozen=True):
     """Whether `to` is in millionths per second."""
     at_ms: int | None = None
     count: int | None = None
-    """How many leases must end, or tasks be dispatched."""
+    """How many leases or runs must end, or tasks be dispatched."""
     task_type: str | None = None
     build_id: str | None = None
     worker: str | None = None
@@ -99,14 +106,14 @@ class Remedy(Struct, frozen=True):
 
 
 class LeaseHolder(Struct, frozen=True):
-    """A lease that a limit counts, and its worker."""
+    """A lease that a limit counts, and its worker; or a run that a cap on runs counts: without task, worker and end."""
 
-    task_id: str
+    task_id: str | None
     workflow_id: str | None
     task_queue: str
     worker: str | None
     since_ms: int
-    until_ms: int
+    until_ms: int | None
 
 
 class Constraint(Struct, frozen=True):

@@ -54,6 +54,7 @@ from penstock.core.model import (
 )
 from penstock.core.model import task_id as numbered
 from penstock.core.operations import journal_lines
+from penstock.core.pauses import held_back
 from penstock.core.scheduling.leases import (
     HANDED_BACK,
     Report,
@@ -296,10 +297,7 @@ async def heartbeat(
         run = await tx.runs.lock(run_of(task_id))
         task = await tx.tasks.lock(task_id)
         task, run, activity = await _find_attempt(tx, task, run, namespace, report)
-        refusal = _lease_refusal(task, run, activity, report, _now_minus_grace_ms(ctx, tx, task, activity))
-        late = None if refusal is not None else _expired_timeout(ctx, tx, HeldTask(task, run, activity))
-        if late is not None:
-            refusal = _timed_out(task, late)
+        refusal = _refusal(ctx, tx, HeldTask(task, run, activity), report)
         if refusal is not None:
             return Heartbeat(task, run, activity, recorded=False, reason=refusal.reason.value)
         longest_ms = ctx.settings.leases.activity_lease_ms
@@ -323,6 +321,31 @@ async def heartbeat(
     return await ctx.store.transact(operation, key=run_of(task_id))
 
 
+async def status(ctx: EngineContext, namespace: str, task_id: TaskId, report: Report) -> Heartbeat:
+    """What a heartbeat would return, without renewing anything."""
+
+    async def operation(tx: Tx) -> Heartbeat:
+        run, task = await tx.runs.get(run_of(task_id)), await tx.tasks.get(task_id)
+        task, run, activity = await _find_attempt(tx, task, run, namespace, report)
+        held = HeldTask(task, run, activity)
+        refusal = _refusal(ctx, tx, held, report)
+        reason = None if refusal is None else refusal.reason.value
+        asked = refusal is None and is_stop_requested(held)
+        return Heartbeat(task, run, activity, recorded=False, reason=reason, cancel_requested=asked)
+
+    return await ctx.store.read(operation)
+
+
+def _refusal(ctx: EngineContext, tx: Tx, held: HeldTask, report: Report) -> PenstockError | None:
+    """Why the reporter may not go on: it lost the lease, or a timeout has expired."""
+    task, run, activity = held.task, held.run, held.activity
+    refusal = _lease_refusal(task, run, activity, report, _now_minus_grace_ms(ctx, tx, task, activity))
+    if refusal is not None:
+        return refusal
+    late = _expired_timeout(ctx, tx, held)
+    return None if late is None else _timed_out(task, late)
+
+
 def hand_back_transaction(
     ctx: EngineContext, namespace: str, task_id: TaskId, report: Report
 ) -> Transaction[ActivityReceipt]:
@@ -341,7 +364,7 @@ def hand_back_transaction(
             run = await _close_cancelled(tx, held, done, "The worker stopped before the activity ended.")
             return ActivityReceipt(done, run, activity, HANDED_BACK, _live_task(run))
         uncharged = replace(held.task, attempt=held.task.attempt - 1)
-        again = answered(uncharged, report, TaskState.READY, HANDED_BACK, tx.now_ms)
+        again = held_back(run, answered(uncharged, report, TaskState.READY, HANDED_BACK, tx.now_ms))
         waiting = replace(
             activity,
             status=ActivityStatus.PENDING,
@@ -349,8 +372,9 @@ def hand_back_transaction(
             started_at_ms=None,
             heartbeat_at_ms=None,
         )
-        tx.activities.save(replace(waiting, deadline_at_ms=waiting_deadline_at_ms(waiting, tx.now_ms)))
-        requeue(tx, again, TaskState.LEASED)
+        deadline_at_ms = waiting_deadline_at_ms(waiting, again.available_at_ms)
+        tx.activities.save(replace(waiting, deadline_at_ms=deadline_at_ms))
+        requeue(tx, run, again, TaskState.LEASED)
         return ActivityReceipt(again, run, waiting, HANDED_BACK, again.task_id)
 
     return Transaction(operation, run_of(task_id))
@@ -403,7 +427,7 @@ async def reclaim(ctx: EngineContext, task_id: TaskId, *, expired_only: bool = T
         if task.claimed:  # prefetched and never started: no attempt was made
             unstarted = replace(task, attempt=task.attempt - 1)
             again = freed(unstarted, TaskState.READY, available_at_ms=tx.now_ms, how="expired")
-            requeue(tx, again, TaskState.LEASED)
+            requeue(tx, run, again, TaskState.LEASED)
             return True
         message = f"The lease of {task.lease_owner} " + ("expired." if expired_only else "was returned.")
         held = HeldTask(task, run, activity)
@@ -660,9 +684,11 @@ async def _schedule_retry(
     if delayed.state is TaskState.READY:
         delayed = await retry_budget.placed(tx, delayed)
     at_ms = delayed.available_at_ms
+    delayed = held_back(held.run, delayed)
     waiting = replace(held.activity, status=ActivityStatus.PENDING, started_at_ms=None, heartbeat_at_ms=None)
-    tx.activities.save(replace(waiting, deadline_at_ms=waiting_deadline_at_ms(waiting, at_ms)))
-    requeue(tx, delayed, held.task.state)
+    deadline_at_ms = waiting_deadline_at_ms(waiting, delayed.available_at_ms)
+    tx.activities.save(replace(waiting, deadline_at_ms=deadline_at_ms))
+    requeue(tx, held.run, delayed, held.task.state)
     event = NewEvent(
         EventType.ACTIVITY_RETRY_SCHEDULED,
         activity_payload(held.activity)
@@ -671,9 +697,11 @@ async def _schedule_retry(
             "retry_backoff_seconds": verdict.backoff_s,
             "retry_after_attempt": held.activity.attempt,
             "max_attempts": held.activity.retry.max_attempts,
+            "started_at": iso_or_none(held.activity.started_at_ms),
             "message": message,
             "exception_type": error_type,
         }
+        | ({"held_by": held.task.held_by} if held.task.held_by else {})
         | _exact_backoff(verdict),
     )
     run = (
@@ -730,9 +758,11 @@ def _count_worker_death(
 def _redeliver(tx: Tx, held: HeldTask, message: str, how: str) -> None:
     """Make the task ready again at once, without an event in the history."""
     waiting = replace(held.activity, status=ActivityStatus.PENDING, started_at_ms=None)
-    tx.activities.save(replace(waiting, deadline_at_ms=waiting_deadline_at_ms(waiting, tx.now_ms)))
     again = freed(held.task, TaskState.READY, available_at_ms=tx.now_ms, error=message, how=how)
-    requeue(tx, again, TaskState.LEASED)
+    again = held_back(held.run, again)
+    deadline_at_ms = waiting_deadline_at_ms(waiting, again.available_at_ms)
+    tx.activities.save(replace(waiting, deadline_at_ms=deadline_at_ms))
+    requeue(tx, held.run, again, TaskState.LEASED)
 
 
 async def _fail_after_death(tx: Tx, held: HeldTask, failure: AttemptFailure) -> None:
@@ -774,6 +804,7 @@ async def _end_unreported(
         "failure_category": "timeout",
         "exception_type": "TimeoutError",
         "attempt_number": held.activity.attempt,
+        "started_at": iso_or_none(held.activity.started_at_ms),
         "non_retryable": False,
     }
     ended = freed(

@@ -33,7 +33,7 @@ async def record_death(tx: Tx, namespace: str, worker_id: str | None, since_ms: 
     worker = None if worker_id is None else await tx.workers.get(namespace, worker_id)
     if worker is None or not _seems_dead(worker, since_ms):
         return False
-    tx.workers.mark(namespace, worker.worker_id, WorkerStatus.STALE)
+    tx.workers.mark(worker, WorkerStatus.STALE)
     for queue in await tx.queues.find(namespace, worker.task_queue):
         if queue.kind is TaskKind.WORKFLOW:
             tx.wake(queue_topic(queue.queue_id))

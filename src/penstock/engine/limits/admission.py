@@ -16,12 +16,16 @@ from penstock.core.limits.admission import Admission, Declaration, QueueLimits, 
 from penstock.core.limits.declarations import HISTORY, Difference, differences, history_of, is_older
 from penstock.core.limits.policies import LimitSetting, Policy, PolicyChange, SettingValue, changed
 from penstock.core.model import Queue
+from penstock.core.operations import journal_lines
 from penstock.engine.context import EngineContext
 from penstock.engine.limits.adoption import adopt
 from penstock.engine.limits.policies import CHANGES_KEPT, SettingChange, Unset
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import TransactionClass, Tx
 from penstock.ports.wakeups import queue_topic, scope_topic
+
+DECLARED = "declared"
+"""The name of the limits of a configuration, where changes of scopes are listed."""
 
 
 class ScopeUpdate(Struct, frozen=True):
@@ -32,6 +36,14 @@ class ScopeUpdate(Struct, frozen=True):
     ends_at_ms: int | None = None
     """When the values it sets expire by themselves."""
     if_version: int | None = None
+
+
+class ScopeChange(Struct, frozen=True):
+    """The limits of a scope after a change, and the entries of its log."""
+
+    name: str
+    policy: Policy
+    log: Sequence[PolicyChange]
 
 
 class DeclarationResult(Struct, frozen=True):
@@ -64,10 +76,13 @@ async def declare(ctx: EngineContext, declaration: Declaration, by: str) -> Decl
         after = replace(before, declaration=declaration)
         tx.scopes.declare(declaration, by)
         version = before.version + 1
-        tx.scopes.log(HISTORY, history_of(found, version, tx.now_ms, by, declaration.version))
+        changes = history_of(found, version, tx.now_ms, by, declaration.version)
+        tx.scopes.log(HISTORY, changes)
+        if ctx.store.journals:
+            tx.journal.append(journal_lines.settings(DECLARED, changes, tx.now_ms))
         if version > CHANGES_KEPT:
             tx.scopes.forget_changes(HISTORY, version - CHANGES_KEPT)
-        await _take_effect(ctx, tx, queues, after)
+        await take_effect(ctx, tx, queues, after)
         return DeclarationResult(before, found)
 
     if await ctx.store.read(is_known):
@@ -80,25 +95,42 @@ async def configure(ctx: EngineContext, name: str, update: ScopeUpdate, author: 
 
     async def operation(tx: Tx) -> None:
         before = await tx.scopes.lock_admission()
-        row = before.row(name)
-        policy = Policy() if row is None else row.policy
-        _check_version(policy, update.if_version)
-        settings, log = _changes(policy, update, author, tx.now_ms)
-        if not log:
+        change = scope_change(before, name, update, author, tx.now_ms)
+        if change is None:
             return
-        policy = changed(policy, settings, ())
         queues = await tx.scopes.lock_queues(namespace_of(name))
-        (scope_id,) = await tx.scopes.ids([name])
-        rows = [each for each in before.rows if each.name != name]
-        after = replace(before, rows=(*rows, ScopeRow(scope_id, name, policy)))
-        tx.scopes.save_policy(scope_id, policy)
-        tx.scopes.log(name, log)
-        if policy.version > CHANGES_KEPT:
-            tx.scopes.forget_changes(name, policy.version - CHANGES_KEPT)
-        await _take_effect(ctx, tx, queues, after)
-        tx.wake(scope_topic(scope_id))
+        await take_effect(ctx, tx, queues, await save_scopes(ctx, tx, before, [change]))
 
     await ctx.store.transact(operation, key="admission", tx_class=TransactionClass.CHANGE)
+
+
+def scope_change(
+    before: Admission, name: str, update: ScopeUpdate, author: str, now_ms: int
+) -> ScopeChange | None:
+    """The new limits of a scope and their log entries; None if nothing changes."""
+    row = before.row(name)
+    policy = Policy() if row is None else row.policy
+    check_version(policy, update.if_version)
+    settings, log = change_entries(policy, update, author, now_ms)
+    return ScopeChange(name, changed(policy, settings, ()), log) if log else None
+
+
+async def save_scopes(
+    ctx: EngineContext, tx: Tx, before: Admission, changes: Sequence[ScopeChange]
+) -> Admission:
+    """Save the new limits of scopes, under the locks of all their queues; returns all limits as they are afterwards."""
+    rows = {row.name: row for row in before.rows}
+    for change in changes:
+        (scope_id,) = await tx.scopes.ids([change.name])
+        tx.scopes.save_policy(scope_id, change.policy)
+        tx.scopes.log(change.name, change.log)
+        if ctx.store.journals:
+            tx.journal.append(journal_lines.settings(change.name, change.log, tx.now_ms))
+        if change.policy.version > CHANGES_KEPT:
+            tx.scopes.forget_changes(change.name, change.policy.version - CHANGES_KEPT)
+        tx.wake(scope_topic(scope_id))
+        rows[change.name] = ScopeRow(scope_id, change.name, change.policy)
+    return replace(before, rows=tuple(rows.values()))
 
 
 async def create_scope(ctx: EngineContext, name: str) -> None:
@@ -112,7 +144,7 @@ async def create_scope(ctx: EngineContext, name: str) -> None:
         (scope_id,) = await tx.scopes.ids([name])
         tx.scopes.save_policy(scope_id, Policy())
         after = replace(before, rows=(*before.rows, ScopeRow(scope_id, name, Policy())))
-        await _take_effect(ctx, tx, queues, after)
+        await take_effect(ctx, tx, queues, after)
 
     await ctx.store.transact(operation, key="admission", tx_class=TransactionClass.CHANGE)
 
@@ -128,8 +160,15 @@ async def declaration_history(ctx: EngineContext, limit: int) -> Sequence[Policy
     return await history(ctx, HISTORY, limit)
 
 
-async def _take_effect(ctx: EngineContext, tx: Tx, queues: Sequence[Queue], after: Admission) -> None:
-    """Have each scope count the leases of the queues it now limits, and invalidate the queues' cached limits."""
+async def take_effect(ctx: EngineContext, tx: Tx, queues: Sequence[Queue], after: Admission) -> None:
+    """Have each scope count the leases of the queues it now limits, and invalidate the queues' cached limits.
+
+    Args:
+        ctx: The server.
+        tx: The transaction, which has locked the admission row and the queues.
+        queues: All queues that the changed limits may concern, with their settings after the change.
+        after: All limits after the change.
+    """
     stamp = ctx.entropy.token()
     joined: dict[str, list[Queue]] = {}
     for queue in queues:
@@ -146,7 +185,8 @@ def _limits(admission: Admission, queue: Queue, now_ms: int) -> QueueLimits:
     return admission.of(queue.namespace, queue.name, queue.kind, queue.policy, now_ms)
 
 
-def _check_version(policy: Policy, if_version: int | None) -> None:
+def check_version(policy: Policy, if_version: int | None) -> None:
+    """Raise `Conflict` if a change expects another version of the settings."""
     if if_version is not None and if_version != policy.version:
         raise Conflict(
             Reason.CONFIG_VERSION_CONFLICT,
@@ -155,18 +195,16 @@ def _check_version(policy: Policy, if_version: int | None) -> None:
         )
 
 
-def _changes(
+def change_entries(
     policy: Policy, update: ScopeUpdate, author: str, now_ms: int
 ) -> tuple[dict[LimitSetting, SettingValue | None], list[PolicyChange]]:
+    """The settings that a change makes, and its entries of the change log."""
     settings: dict[LimitSetting, SettingValue | None] = {}
     log: list[PolicyChange] = []
     for setting_name, each in update.settings.items():
         before = policy.settings.get(setting_name)
         reason = each.reason or update.reason
-        after = None
-        if not isinstance(each.value, Unset):
-            value = each.value if each.value is not None else None if before is None else before.value
-            after = None if value is None else SettingValue(value, author, now_ms, reason, update.ends_at_ms)
+        after = _after(before, each, update, SettingValue(0, author, now_ms, reason))
         if _comparable(before) == _comparable(after):
             continue
         settings[setting_name] = after
@@ -175,6 +213,17 @@ def _changes(
             PolicyChange(policy.version + 1, now_ms, author, setting_name.value, None, old, new, reason)
         )
     return settings, log
+
+
+def _after(
+    before: SettingValue | None, each: SettingChange, update: ScopeUpdate, made: SettingValue
+) -> SettingValue | None:
+    """The setting after the change: as it was `made`, with its value and end; None if it is unset."""
+    if isinstance(each.value, Unset):
+        return None
+    value = each.value if each.value is not None else None if before is None else before.value
+    ends_at_ms = update.ends_at_ms if each.ends_at_ms is None else each.ends_at_ms
+    return None if value is None else replace(made, value=value, ends_at_ms=ends_at_ms)
 
 
 def _comparable(setting: SettingValue | None) -> tuple[object, ...] | None:

@@ -11,7 +11,10 @@ from penstock.ports.store import Tx
 
 
 async def adopt(tx: Tx, joined: Mapping[str, Sequence[Queue]]) -> None:
-    """Count the leases of locked queues in each of the named scopes, in addition to those they count already."""
+    """Count the leases of locked queues in each of the named scopes, in addition to those they count already.
+
+    Only once in a transaction: a second time would not see what the first one has counted.
+    """
     names = list(joined)
     by_name = {state.name: state for state in await tx.scopes.lock(await tx.scopes.ids(names))}
     for name in names:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from penstock.core.limits.admission import namespace_of, queue_scope
 from penstock.core.model import Queue, Task
 from penstock.core.scheduling.gates import ScopeState
+from penstock.ports.gather import gather
 from penstock.ports.store import Tx
 
 SHOWN = 20
@@ -30,10 +31,7 @@ async def of_scope(tx: Tx, state: ScopeState, most: int = SHOWN) -> Sequence[Tas
 
 async def of_queues(tx: Tx, state: ScopeState, queues: Sequence[Queue], most: int) -> Sequence[Task]:
     """The leases of some queues that a scope counts, the first to expire first."""
-    found: list[Task] = []
-    for queue in queues:
-        found += await tx.scopes.holders(state.scope_id, queue.queue_id, most)
-    return sorted(found, key=lambda task: task.lease_expires_at_ms or 0)[:most]
+    return await tx.scopes.holders(state.scope_id, [queue.queue_id for queue in queues], most)
 
 
 async def queues_of(tx: Tx, scope: str) -> Sequence[Queue]:
@@ -41,4 +39,5 @@ async def queues_of(tx: Tx, scope: str) -> Sequence[Queue]:
     namespace = namespace_of(scope)
     if namespace is not None:
         return await tx.queues.list(namespace)
-    return [queue for each in await tx.namespaces.list() for queue in await tx.queues.list(each.name)]
+    found = await gather(*(tx.queues.list(each.name) for each in await tx.namespaces.list()))
+    return [queue for queues in found for queue in queues]

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core.limits.admission import LEASES_MAX
+from penstock.core.limits.admission import LEASES_MAX, Admission
 from penstock.core.model import Queue, RunId, Task, TaskKind
 from penstock.core.operations import limits_view
 from penstock.core.operations.limits_view import LimitPart, LimitsView, Parts, ScopeUse
 from penstock.core.scheduling.gates import ScopeState
 from penstock.engine.context import EngineContext
 from penstock.engine.limits import lease_holders, policies
+from penstock.ports.gather import gather
 from penstock.ports.store import Tx
 
 HOLDERS_SHOWN = 100
@@ -50,14 +51,16 @@ async def of_queue(ctx: EngineContext, namespace: str, name: str, kind: TaskKind
     """The limits of a queue; for a queue that was never used, those that would apply."""
 
     async def operation(tx: Tx) -> QueueLimitsView:
-        admission = await tx.scopes.admission()
-        queue = await policies.find_queue(tx, namespace, name, kind)
+        admission, queue = await gather(tx.scopes.admission(), policies.find_queue(tx, namespace, name, kind))
         found = admission.of(namespace, name, kind, queue.policy, tx.now_ms)
         queue = replace(queue, limits=found, at_ms=tx.now_ms)
-        running = await tx.queues.running(queue.queue_id, LEASES_MAX)
-        holders = (await lease_holders.of_queue(tx, queue))[:HOLDERS_SHOWN]
+        running, held, states = await gather(
+            tx.queues.running(queue.queue_id, LEASES_MAX),
+            lease_holders.of_queue(tx, queue),
+            _states(tx, [each.name for each in found.scopes]),
+        )
+        holders = held[:HOLDERS_SHOWN]
         own = limits_view.queue_limits(admission, queue, running, tx.now_ms)
-        states = await _states(tx, [each.name for each in found.scopes])
         return QueueLimitsView(
             queue,
             own.held_by(holders, await _workflows(tx, holders)),
@@ -95,8 +98,7 @@ async def groups(ctx: EngineContext, namespace: str) -> Sequence[BudgetGroupView
     """Every budget group that queues of a namespace can belong to, without the holders."""
 
     async def operation(tx: Tx) -> Sequence[BudgetGroupView]:
-        admission = await tx.scopes.admission()
-        queues = await tx.queues.list(namespace)
+        admission, queues = await gather(tx.scopes.admission(), tx.queues.list(namespace))
         found = [
             (owner, group, limits_view.group_parts(owner, group))
             for owner, group in limits_view.groups(admission, namespace, queues)
@@ -119,16 +121,19 @@ async def groups(ctx: EngineContext, namespace: str) -> Sequence[BudgetGroupView
 
 
 async def _parts(tx: Tx, parts: Parts, queues: Sequence[Queue]) -> Mapping[LimitPart, LimitsView]:
-    admission, states = await tx.scopes.admission(), await _states(tx, list(parts.values()))
-    views: dict[LimitPart, LimitsView] = {}
-    for part, name in parts.items():
-        state = states.get(name)
-        view = limits_view.scope_limits(admission, name, queues, state, tx.now_ms)
-        holders: Sequence[Task] = ()
-        if state is not None and view.leases.used:
-            holders = await lease_holders.of_queues(tx, state, queues, HOLDERS_SHOWN)
-        views[part] = view.held_by(holders, await _workflows(tx, holders))
-    return views
+    admission, states = await gather(tx.scopes.admission(), _states(tx, list(parts.values())))
+    found = await gather(*(_part(tx, admission, name, queues, states.get(name)) for name in parts.values()))
+    return dict(zip(parts, found, strict=True))
+
+
+async def _part(
+    tx: Tx, admission: Admission, name: str, queues: Sequence[Queue], state: ScopeState | None
+) -> LimitsView:
+    view = limits_view.scope_limits(admission, name, queues, state, tx.now_ms)
+    holders: Sequence[Task] = ()
+    if state is not None and view.leases.used:
+        holders = await lease_holders.of_queues(tx, state, queues, HOLDERS_SHOWN)
+    return view.held_by(holders, await _workflows(tx, holders))
 
 
 async def _states(tx: Tx, names: Sequence[str]) -> Mapping[str, ScopeState]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from penstock.core.limits.admission import Admission, queue_scope
 from penstock.core.limits.policies import (
     KEYS_PER_CHANGE_MAX,
     KEYS_WITH_SETTINGS_MAX,
@@ -24,6 +25,7 @@ from penstock.core.limits.policies import (
     changed,
 )
 from penstock.core.model import Queue, QueueId, TaskKind
+from penstock.core.operations import journal_lines
 from penstock.core.scheduling.fairness import LaneState
 from penstock.engine.context import EngineContext
 from penstock.engine.limits.adoption import adopt
@@ -35,6 +37,9 @@ from penstock.ports.wakeups import queue_topic
 KEYS_SHOWN = 1_000
 CHANGES_KEPT = 200
 """How many versions the change log keeps."""
+
+
+AGING_NEEDS_BOTH = "Aging needs both: how long a task may wait, and how often an aged task goes first."
 
 
 class Unset:
@@ -134,8 +139,7 @@ async def change(
     ctx: EngineContext, namespace: str, name: str, kind: TaskKind, update: PolicyUpdate, author: str
 ) -> None:
     """Like `configure`, without reading the settings afterwards."""
-    if kind is TaskKind.WORKFLOW:
-        _check_no_rates(update)
+    check_kind(kind, update)
     for step in await _batches(ctx, namespace, name, kind, update):
         await _apply(ctx, namespace, name, kind, step, author)
 
@@ -148,7 +152,10 @@ async def _apply(
         queue = await tx.queues.lock(known.queue_id)
         assert queue is not None, "ensure created the queue"
         _check_version(queue.policy, update.if_version)
-        await _Change(tx, queue, update, author).make()
+        change = QueueChange(ctx, tx, queue, update, author, await tx.scopes.admission())
+        await change.make()
+        if change.joined:
+            await adopt(tx, {name: [change.after] for name in change.joined})
 
     await ctx.store.transact(
         operation, key=f"policy:{namespace}:{name}:{kind}", tx_class=TransactionClass.CHANGE
@@ -184,8 +191,10 @@ def _parts(keys: Sequence[str], most: int) -> list[Sequence[str]]:
     return [keys[start : start + most] for start in range(0, len(keys), most)]
 
 
-def _check_no_rates(update: PolicyUpdate) -> None:
+def check_kind(kind: TaskKind, update: PolicyUpdate) -> None:
     """Reject rates for workflow tasks: a run in progress must be able to continue."""
+    if kind is not TaskKind.WORKFLOW:
+        return
     named: list[str] = [setting_name for setting_name in update.settings if setting_name in RATE_SETTINGS]
     named += [f"keys.{key}.rps_limit" for key, each in update.keys.items() if each.rate_micro is not None]
     named += ["worker_rps_limit"] if update.forget_worker_rate else []
@@ -210,17 +219,39 @@ def _check_version(policy: Policy, if_version: int | None) -> None:
         )
 
 
-class _Change:
-    """A change in progress: collects the effective differences and their log entries, then writes them."""
+class QueueChange:
+    """A change of one queue in progress: collects the effective differences and their log entries, then writes them.
 
-    def __init__(self, tx: Tx, queue: Queue, update: PolicyUpdate, author: str) -> None:
+    The caller has newly applicable scopes count the queue's leases: `adopt`, once for all queues of a transaction.
+    """
+
+    def __init__(
+        self,
+        ctx: EngineContext,
+        tx: Tx,
+        queue: Queue,
+        update: PolicyUpdate,
+        author: str,
+        admission: Admission,
+    ) -> None:
+        self._journals = ctx.store.journals
         self._tx = tx
         self._queue = queue
         self._update = update
         self._author = author
+        self._admission = admission
         self._log: list[PolicyChange] = []
+        self.after = queue
+        """The queue after the change."""
+
+    @property
+    def joined(self) -> Sequence[str]:
+        """The scopes that limit the queue since the change; they do not count its existing leases yet."""
+        before = {rules.name for rules in self._queue.limits.scopes}
+        return [rules.name for rules in self.after.limits.scopes if rules.name not in before]
 
     async def make(self) -> None:
+        """Write the change."""
         settings = self._settings()
         keys = await self._keys()
         policy = changed(self._queue.policy, settings, keys)
@@ -233,11 +264,11 @@ class _Change:
             self._tx.policies.save_worker_rate(self._queue.queue_id, None)
         if not self._log:
             return
-        limits = (await self._tx.scopes.admission()).of(
+        limits = self._admission.of(
             self._queue.namespace, self._queue.name, self._queue.kind, policy, self._tx.now_ms
         )
         after_change = replace(self._queue, policy=policy, limits=limits)
-        await self._join(after_change)
+        self.after = after_change
         await self._take_effect(after_change)
         self._tx.policies.save(self._queue.queue_id, policy)
         for before, after in keys:
@@ -246,16 +277,12 @@ class _Change:
             lane_state = LaneState.NEW if reweighted else _lane_state(after_change)
             self._tx.policies.touch_key(self._queue.queue_id, after.key, lane_state)
         self._tx.policies.log(self._queue.queue_id, self._log)
+        if self._journals:
+            scope = queue_scope(self._queue.namespace, self._queue.name, self._queue.kind)
+            self._tx.journal.append(journal_lines.settings(scope, self._log, self._tx.now_ms))
         if policy.version > CHANGES_KEPT:
             self._tx.policies.forget_changes(self._queue.queue_id, policy.version - CHANGES_KEPT)
         self._tx.wake(queue_topic(self._queue.queue_id))
-
-    async def _join(self, after: Queue) -> None:
-        """Have newly applicable scopes count the queue's existing leases."""
-        before = {rules.name for rules in self._queue.limits.scopes}
-        joined = {rules.name: [after] for rules in after.limits.scopes if rules.name not in before}
-        if joined:
-            await adopt(self._tx, joined)
 
     async def _take_effect(self, after: Queue) -> None:
         """Adjust the state derived from the rules that change."""
@@ -385,6 +412,4 @@ def _check_aging(policy: Policy) -> None:
     wait, every = policy.number(LimitSetting.AGING_WAIT), policy.number(LimitSetting.AGING_EVERY)
     if (wait is None) != (every is None):
         missing = LimitSetting.AGING_WAIT if wait is None else LimitSetting.AGING_EVERY
-        raise ValidationFailed(
-            {missing: ["Aging needs both: how long a task may wait, and how often an aged task goes first."]}
-        )
+        raise ValidationFailed({missing: [AGING_NEEDS_BOTH]})

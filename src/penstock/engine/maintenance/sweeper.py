@@ -10,6 +10,7 @@ import structlog
 from msgspec import Struct
 
 from penstock.engine.context import EngineContext
+from penstock.engine.maintenance.throttle import Throttle
 from penstock.errors import PenstockError
 from penstock.ports.tables.next_due import Due
 from penstock.ports.wakeups import Topic
@@ -50,6 +51,7 @@ class Sweeper(Generic[K]):
         prompt: bool = False,
         patient: bool = False,
         pause_s: Callable[[], float] | float = LAZY_TICK_S,
+        throttle: Throttle | None = None,
     ) -> None:
         self.name = name
         self.awaits = awaits
@@ -62,6 +64,8 @@ class Sweeper(Generic[K]):
         self._pause_s = pause_s
         self._patient = patient
         """Whether it pauses during the grace period after a stall, so that workers can report first."""
+        self._throttle = throttle
+        """Divides what is due into portions; without one, all of it is handled at once."""
         self._in_grace = False
         self._stuck: dict[K, _Stuck] = {}
         """Items that failed, with their backoff: they must not block the items after them."""
@@ -90,12 +94,23 @@ class Sweeper(Generic[K]):
         if self._patient and self._in_grace_period():
             return 0
         due = self._not_stuck(found)
+        if self._throttle is None:
+            results = await self._handle_all(due)
+        else:
+            results = [
+                outcome
+                async for portion in self._throttle.portions(due)
+                for outcome in await self._handle_all(portion)
+            ]
+        return 0 if all(outcome is False for outcome in results) else len(due)
+
+    async def _handle_all(self, due: Sequence[K]) -> Sequence[bool | BaseException]:
         results = await asyncio.gather(
             *(self._handle(self._ctx, each) for each in due), return_exceptions=True
         )
         for each, outcome in zip(due, results, strict=True):
             self._note(each, outcome)
-        return 0 if all(outcome is False for outcome in results) else len(due)
+        return results
 
     def _not_stuck(self, found: Sequence[K]) -> list[K]:
         now = asyncio.get_running_loop().time()

@@ -35,7 +35,8 @@ for it, for at most `LOOK_GRACE_S`: most claims come back with a task that would
 poll whose claim does not come back in that time answers `unavailable`, not `empty`, because nothing is known of its
 queue. A claim that comes back later finds no poll, so its tasks are handed back: they wait again, and all that their
 grants charged is refunded in the same transaction (`core/scheduling/charges.py`). Handing back is repeated until it
-succeeds or the leases have expired (`engine.matching.undelivered`).
+succeeds or the leases have expired (`engine.matching.undelivered`). The same is done with the leases of a claim whose
+commit got no reply: if it took effect they are handed back, else there is nothing to undo.
 
 Early ends
 ----------
@@ -69,6 +70,7 @@ from penstock.core.model import Queue, TaskKind
 from penstock.core.scheduling import dispatch
 from penstock.core.scheduling.cohorts import check_may_poll
 from penstock.core.scheduling.dispatch import Hold, HoldReason, PollStatus, WorkerFilter
+from penstock.core.scheduling.leases import SeenLimit, Sightings
 from penstock.core.scheduling.polls import (
     ClaimResult,
     Granted,
@@ -152,6 +154,8 @@ class _QueuePolls:
     """The open polls of one queue, and whether a claim is under way for them."""
 
     queue: Queue
+    since: float
+    """When this server began to know the queue."""
     waiters: dict[_Waiter, None] = field(default_factory=dict)
     claiming: bool = False
     claim_again: bool = False
@@ -159,6 +163,8 @@ class _QueuePolls:
     """Ends the subscription to the topic of the queue; None: there is none."""
     timer: asyncio.TimerHandle | None = None
     """Fires when a limit that is in the way may open."""
+    limit: SeenLimit | None = None
+    """The limit that was in the way last: it held back the tasks that waited then."""
     scopes: dict[Topic, Callable[[], None]] = field(default_factory=dict)
     """The topics of scopes that are in the way, each with its function to unsubscribe."""
 
@@ -331,7 +337,7 @@ class Dispatcher:
             return await tx.queues.ensure(namespace, task_queue, kind)
 
         queue = await self._ctx.store.transact(operation, key=f"queue:{namespace}:{task_queue}:{kind}")
-        return self._queues.setdefault(name, _QueuePolls(queue))
+        return self._queues.setdefault(name, _QueuePolls(queue, asyncio.get_running_loop().time()))
 
     def _subscribe(self, topic: Topic, polls: _QueuePolls) -> Callable[[], None]:
         """Claim when a topic is notified; before its commit, where the claim can be committed with it."""
@@ -400,12 +406,17 @@ class Dispatcher:
         """
         others = False
         while waiters:
+            now, asked, open_for_ms = asyncio.get_running_loop().time(), list[Poll](), list[int]()
             for waiter in waiters:
                 waiter.is_claiming = True
+                asked.append(waiter.poll)
+                open_for_ms.append(round((now - waiter.opened_at) * 1000))
             claimed_at = time.monotonic()
             try:
-                asked = [waiter.poll for waiter in waiters]
-                results = await claim(self._ctx, polls.queue.queue_id, asked, worker_filter)
+                seen = Sightings(open_for_ms, round((now - polls.since) * 1000), polls.limit)
+                results = await claim(
+                    self._ctx, polls.queue.queue_id, asked, worker_filter, self.give_back, seen
+                )
             finally:
                 for waiter in waiters:
                     waiter.is_claiming = False
@@ -459,6 +470,8 @@ class Dispatcher:
     def _hold(self, polls: _QueuePolls, waiter: _Waiter, held: Held, topics: dict[Topic, None]) -> None:
         """Look again when a limit that is in the way may open: by the clock, or by the topic of its scope."""
         waiter.hold = held.hold
+        if held.hold.poll_status is PollStatus.THROTTLED:
+            polls.limit = SeenLimit(held.hold.reason, held.at_ms)
         topics |= {scope_topic(scope_id): None for scope_id in held.scope_ids}
         if held.retry_in_ms is None:
             return

@@ -148,7 +148,7 @@ async def _submit(ctx: EngineContext, request: QueryTaskRequest, query_id: str, 
     run = request.run
 
     async def check(tx: Tx) -> None:
-        request.check_workers(await _active_workers(ctx, tx, run))
+        request.check_workers(await active_workers(ctx, tx, run))
         most = ctx.settings.limits.pending_query_tasks_max
         pending = await tx.queries.count_pending(run.namespace, run.task_queue, tx.now_ms, request.kind)
         if pending >= most:
@@ -180,7 +180,8 @@ async def _submit(ctx: EngineContext, request: QueryTaskRequest, query_id: str, 
         await ctx.store.transact(operation, key=_lock_key(request.kind, run), tx_class=TransactionClass.CLAIM)
 
 
-async def _active_workers(ctx: EngineContext, tx: Tx, run: Run) -> Sequence[WorkerRecord]:
+async def active_workers(ctx: EngineContext, tx: Tx, run: Run) -> Sequence[WorkerRecord]:
+    """The active workers on the queue of a run."""
     stale_after_ms = ctx.settings.polls.worker_stale_after_ms
     workers = await tx.workers.list(run.namespace, run.task_queue)
     return [each for each in workers if status_now(each, tx.now_ms, stale_after_ms) is WorkerStatus.ACTIVE]

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core.model import Activity, ActivityStatus, QueueId, Task, TaskKind, TaskState
+from penstock.core.model import Activity, ActivityStatus, Queue, QueueId, Task, TaskKind, TaskState
 from penstock.core.operations import journal_lines
 from penstock.core.scheduling.charges import Charge, Ledger
 from penstock.core.scheduling.claim import ClaimPlan
 from penstock.core.scheduling.dispatch import HoldReason
 from penstock.core.scheduling.gates import ScopeState, counted_by
-from penstock.core.scheduling.leases import grant
+from penstock.core.scheduling.leases import Sightings, grant
 from penstock.core.scheduling.polls import ClaimResult, Granted, Held, Leased, Poll
 from penstock.core.scheduling.retries import expired_clock, running_deadline_at_ms
 from penstock.engine.context import EngineContext
@@ -34,14 +34,16 @@ class _Delivery(Struct, frozen=True):
     """Whether the attempt begins now: it is neither a redelivery nor prefetched."""
 
 
-async def record_plan(ctx: EngineContext, tx: Tx, plan: ClaimPlan) -> list[ClaimResult]:
+async def record_plan(
+    ctx: EngineContext, tx: Tx, plan: ClaimPlan, seen: Sightings | None
+) -> list[ClaimResult]:
     """Write everything that a plan decided, in the transaction that it was decided in; answer every poll."""
     for worker_id in plan.alive:
         tx.workers.touch(plan.polls[0].namespace, worker_id, tx.now_ms)
     if plan.queue is not None:
         _record_ledger(tx, plan.queue.queue_id, plan.ledger)
     deliveries = [_Delivery(index, task) for index, task in _redeliver(tx, plan)] if plan.redelivered else []
-    deliveries += _lease(ctx, tx, plan) if plan.grants else ()
+    deliveries += _lease(ctx, tx, plan, seen) if plan.grants else ()
     shares = await _shares(tx, plan.polls, deliveries) if deliveries else {}
     return [
         Granted(tuple(shares[index]), plan.filters[index]) if index in shares else plan.answers[index]
@@ -87,7 +89,7 @@ def record_scopes(tx: Tx, scopes: Sequence[ScopeState]) -> None:
         tx.scopes.settle(state)
 
 
-def _lease(ctx: EngineContext, tx: Tx, plan: ClaimPlan) -> list[_Delivery]:
+def _lease(ctx: EngineContext, tx: Tx, plan: ClaimPlan, seen: Sightings | None) -> list[_Delivery]:
     """Lease the granted tasks, and append them to the journal. A token is the number of the attempt and a secret."""
     queue, leases = plan.queue, ctx.settings.leases
     assert queue is not None, "what is granted waited in a queue"
@@ -110,12 +112,26 @@ def _lease(ctx: EngineContext, tx: Tx, plan: ClaimPlan) -> list[_Delivery]:
             counted=counted,
             scopes=scopes,
             claimed=poll.claim_lease_ms or 0,
+            seen=seen,
+            poll=granted.poll,
+            limited=queue.may_hold_back,
         )
         tx.tasks.lease(leased)
         deliveries.append(_Delivery(granted.poll, leased, granted.charge, poll.claim_lease_ms is None))
-    for each in deliveries if ctx.store.journals else ():
-        tx.journal.append(journal_lines.granted(queue, each.task, plan.scopes, tx.now_ms))
+    if ctx.store.journals:
+        _journal(tx, plan, queue, deliveries, seen)
     return deliveries
+
+
+def _journal(
+    tx: Tx, plan: ClaimPlan, queue: Queue, deliveries: Sequence[_Delivery], seen: Sightings | None
+) -> None:
+    """Append the grants to the journal, in the order of the plan."""
+    lanes = [lane for lane, _ in plan.ledger.lanes]
+    grants = journal_lines.GrantJournal(queue, plan.scopes, lanes, tx.now_ms)
+    for each in deliveries:
+        open_for_ms = None if seen is None else seen.open_for_ms[each.poll]
+        tx.journal.append(grants.line(each.task, open_for_ms))
 
 
 async def _shares(

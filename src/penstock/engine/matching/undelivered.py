@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import structlog
 from msgspec.structs import replace
 
-from penstock.core.model import ActivityId, ActivityStatus, Queue, Task, TaskState
+from penstock.core.model import ActivityId, ActivityStatus, Queue, Run, Task, TaskState
+from penstock.core.pauses import held_back
 from penstock.core.scheduling import charges
 from penstock.core.scheduling.charges import Charge
 from penstock.core.scheduling.fairness import LaneState
@@ -72,7 +73,7 @@ async def hand_back(ctx: EngineContext, leased: Leased) -> None:
         charge = leased.charge or charges.of_row(queue, task, scopes)
         await _refund(tx, queue, task, scopes, charge)
         if task.activity_id is not None:
-            await _hand_back_activity(tx, task, task.activity_id)
+            await _hand_back_activity(tx, run, task, task.activity_id)
             return
         rested = await requeue_workflow_task(tx, run, _undelivered(task, tx.now_ms))
         if rested != run:
@@ -114,11 +115,11 @@ def _undelivered(task: Task, now_ms: int) -> Task:
     return replace(freed_task, ended_refunded=True)
 
 
-async def _hand_back_activity(tx: Tx, task: Task, activity_id: ActivityId) -> None:
-    again = _undelivered(replace(task, attempt=task.attempt - 1), tx.now_ms)
+async def _hand_back_activity(tx: Tx, run: Run, task: Task, activity_id: ActivityId) -> None:
+    again = held_back(run, _undelivered(replace(task, attempt=task.attempt - 1), tx.now_ms))
     activity = await tx.activities.get(activity_id)
     assert activity is not None
     waiting = replace(activity, status=ActivityStatus.PENDING, attempt=again.attempt, started_at_ms=None)
-    deadline = waiting_deadline_at_ms(waiting, tx.now_ms)
+    deadline = waiting_deadline_at_ms(waiting, again.available_at_ms)
     tx.activities.save(replace(waiting, deadline_at_ms=deadline))
-    requeue(tx, again, TaskState.LEASED)
+    requeue(tx, run, again, TaskState.LEASED)

@@ -14,7 +14,7 @@ from penstock.core.messaging.messages import (
     Message,
     MessageStream,
     advanced,
-    awaits_message,
+    awaited_streams,
     check_room,
     delivery,
     read_receipt,
@@ -71,7 +71,7 @@ async def send(ctx: EngineContext, message_out: OutgoingMessage) -> MessageRecei
         stream = _next(streams, run, message_out.stream)
         message = _message(run, stream, message_out, tx.now_ms)
         tx.messages.insert(message)
-        if awaits_message(run) == stream.name and not await may_close_with_unhandled_signal(tx, run):
+        if stream.name in awaited_streams(run) and not await may_close_with_unhandled_signal(tx, run):
             run = await record_external_event(tx, counted(run), [delivery(message)])
             tx.runs.save(run)
             stream = replace(stream, delivered_position=stream.last_position)
@@ -125,14 +125,14 @@ async def after_task(tx: Tx, run: Run, cursors: Sequence[Cursor]) -> tuple[Run, 
 
     Returns whether something was delivered.
     """
-    wanted = awaits_message(run)
-    undelivered: Sequence[Message] = ()
-    if wanted is None and not cursors:
+    wanted = awaited_streams(run)
+    undelivered: list[Message] = []
+    if not wanted and not cursors:
         return run, False
     for stream in await tx.messages.streams_of(run.run_id):
         now = advanced(stream, cursors)
-        if stream.name == wanted and now.delivered_position < now.last_position:
-            undelivered = await tx.messages.undelivered(now)
+        if stream.name in wanted and now.delivered_position < now.last_position:
+            undelivered += await tx.messages.undelivered(now)
             now = replace(now, delivered_position=now.last_position)
         if now != stream:
             tx.messages.save(now)

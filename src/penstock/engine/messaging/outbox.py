@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from penstock.core.history.cancellation import CLEANUP_DEFAULT_S
 from penstock.core.history.command_effects import ExternalRequest
 from penstock.core.history.events import CODEC, EventType
 from penstock.core.history.payloads import child_payload
@@ -36,7 +37,6 @@ from penstock.ports.wakeups import OUTBOX_TOPIC
 
 _POLICIES = {
     ClosePolicy.REQUEST_CANCEL: OutboxKind.CANCEL,
-    ClosePolicy.REQUEST_CANCELLATION: OutboxKind.CANCEL,
     ClosePolicy.TERMINATE: OutboxKind.TERMINATE,
 }
 _ENDS = {
@@ -128,30 +128,46 @@ async def notify_children(tx: Tx, run: Run, given_up: Collection[int] = ()) -> N
             apply_close_policy(tx, run, child)
 
 
-def cancel_child(tx: Tx, run: Run, child: ChildRun) -> None:
-    """Cancel a child that the code no longer waits for; its outcome is ignored."""
+def cancel_child(tx: Tx, run: Run, child: ChildRun, deadline_ms: int | None = None) -> None:
+    """Cancel a child that the code no longer waits for; its outcome is ignored. See `request_child` for a deadline."""
     tx.children.save(replace(child, state=ChildState.CANCELLED))
-    send_to_child(tx, child, OutboxKind.CANCEL, f"given up by parent {run.workflow_id}")
+    request_child(tx, child, f"given up by parent {run.workflow_id}", deadline_ms)
+
+
+def request_child(tx: Tx, child: ChildRun, reason: str, deadline_ms: int | None) -> None:
+    """Send a cancel request to a child; with a deadline, it may clean up until then."""
+    send_to_child(tx, child, OutboxKind.CANCEL, reason, deadline_ms)
 
 
 def apply_close_policy(tx: Tx, run: Run, child: ChildRun) -> None:
     """Send what a child's close policy requires when its parent has closed."""
+    reason = f"parent {run.workflow_id} was {run.closed_reason}"
     kind = _POLICIES.get(child.policy)
-    if kind is not None:
-        send_to_child(tx, child, kind, f"parent {run.workflow_id} was {run.closed_reason}")
+    if child.policy is ClosePolicy.REQUEST_CANCELLATION:
+        asked = run.waits.cancellation
+        if asked is None or child.step not in asked.asked:
+            request_child(tx, child, reason, tx.now_ms + CLEANUP_DEFAULT_S * 1000)
+    elif kind is not None:
+        send_to_child(tx, child, kind, reason)
 
 
-def send_to_child(tx: Tx, child: ChildRun, kind: OutboxKind, reason: str) -> None:
+def send_to_child(
+    tx: Tx, child: ChildRun, kind: OutboxKind, reason: str, deadline_ms: int | None = None
+) -> None:
     """Send a cancel or terminate request to a child."""
     send(
         tx,
         OutboxMessage(
-            message_id=f"{child.parent_run_id}-c{child.step}-{kind.value}",
+            message_id=f"{child.parent_run_id}-c{child.step}-{kind.value}"
+            + ("" if deadline_ms is None else "-request"),
             namespace=child.namespace,
             workflow_id=child.workflow_id,
             run_id="",
             kind=kind,
-            payload=to_json({"reason": reason, "parent_run_id": child.parent_run_id}),
+            payload=to_json(
+                {"reason": reason, "parent_run_id": child.parent_run_id}
+                | ({} if deadline_ms is None else {"cleanup_deadline_ms": deadline_ms})
+            ),
             created_at_ms=tx.now_ms,
         ),
     )
@@ -174,6 +190,12 @@ def is_for(message: OutboxMessage, run: Run) -> bool:
 
 def reason_of(message: OutboxMessage) -> str:
     return str(json.loads(message.payload)["reason"])
+
+
+def deadline_of(message: OutboxMessage) -> int | None:
+    """Until when a child that is cancelled may clean up; None if it is to end at once."""
+    deadline_ms = json.loads(message.payload).get("cleanup_deadline_ms")
+    return None if deadline_ms is None else int(deadline_ms)
 
 
 def send_external_request(tx: Tx, run: Run, request: ExternalRequest) -> None:

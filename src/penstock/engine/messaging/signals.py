@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.core.attribution import Caller, caused_by
 from penstock.core.history import structural_limits
 from penstock.core.history.events import CODEC, EventType
 from penstock.core.model import Blob, NewEvent, Run
@@ -63,7 +64,7 @@ async def send(ctx: EngineContext, signal: Signal) -> SignalReceipt:
         check_contract(await contracts_of(ctx, tx, run), run, signal.request)
         structural_limits.check_signal(run, ctx.bounds)
         run = counted(run)
-        run = await record_external_event(tx, run, [received(run, signal)])
+        run = await record_external_event(tx, run, [received(run, signal, ctx.caller)])
         tx.runs.save(run)
         receipt = receipt_of(run)
         retain(tx, run, signal.request, receipt)
@@ -94,7 +95,7 @@ def counted(run: Run) -> Run:
     return replace(run, last_request=run.last_request + 1, unseen_signals=run.unseen_signals + 1)
 
 
-def received(run: Run, signal: Signal) -> NewEvent:
+def received(run: Run, signal: Signal, caller: Caller | None = None) -> NewEvent:
     """The event of a signal, which is the run's newest request."""
     return NewEvent(
         EventType.SIGNAL_RECEIVED,
@@ -104,7 +105,8 @@ def received(run: Run, signal: Signal) -> NewEvent:
             "payload_codec": CODEC,
             "signal_id": f"{run.run_id}-s{run.last_request}",
             "workflow_command_id": f"{run.run_id}-s{run.last_request}",
-        },
+        }
+        | caused_by(caller),
     )
 
 

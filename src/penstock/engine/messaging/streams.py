@@ -174,12 +174,14 @@ class StreamReadRequest(Struct, frozen=True):
     name: str
     start: int
     items_max: int
+    acknowledges: bool = True
 
 
 async def read(
     ctx: EngineContext, wanted: StreamReadRequest, wait_ms: int, draining: asyncio.Event
 ) -> StreamPage:
-    """Read items from an offset on, waiting for the first one. Items before the offset are acknowledged.
+    """Read items from an offset on, waiting for the first one. Items before the offset are acknowledged, unless the
+    reader only looks.
 
     A stream that does not exist yet may still be opened while its run is open.
     """
@@ -190,7 +192,7 @@ async def read(
 
     page, _ = await wait_until(ctx, run_topic(wanted.run_id), check, wait_ms, draining)
     acknowledged = min(wanted.start, page.stream.total_items)
-    if acknowledged > page.stream.read_items:
+    if wanted.acknowledges and acknowledged > page.stream.read_items:
         await _mark_read(ctx, page.run.run_id, wanted.name, acknowledged)
     return page
 

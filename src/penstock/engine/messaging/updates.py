@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -65,7 +66,9 @@ async def accept(ctx: EngineContext, submission: UpdateSubmission, draining: asy
         run = replace(run, last_request=run.last_request + 1, open_updates=run.open_updates + 1)
         update = _new(run, submission, tx.now_ms)
         tx.updates.insert(update)
-        run = await record_external_event(tx, run, [update_accepted(update)], update_id=update.update_id)
+        run = await record_external_event(
+            tx, run, [update_accepted(update, ctx.caller)], update_id=update.update_id
+        )
         tx.runs.save(run)
         retain(tx, run, submission.request, {"command_id": update.update_id, "outcome": None})
         return UpdateResult(run, update)
@@ -150,10 +153,14 @@ async def wait(
 
 
 async def find_update(ctx: EngineContext, namespace: str, workflow_id: str, update_id: str) -> UpdateResult:
-    """An update of a workflow in its present state. Raises `NotFound` if there is none."""
+    """An update of a workflow in its present state, by its id or that of its request. Raises `NotFound`."""
 
     async def operation(tx: Tx) -> UpdateResult:
         update = await tx.updates.get(update_id)
+        if update is None:
+            asked = await tx.requests.get(namespace, workflow_id, "update", update_id)
+            if asked is not None:
+                update = await tx.updates.get(str(json.loads(asked.receipt)["command_id"]))
         run = None if update is None else await tx.runs.get(update.run_id)
         if update is None or run is None or (run.namespace, run.workflow_id) != (namespace, workflow_id):
             raise NotFound(

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from penstock.core.model import Run
 from penstock.engine.context import EngineContext
 from penstock.engine.operations import history_export
-from penstock.engine.runs.address import no_run
+from penstock.engine.runs import operator_commands
+from penstock.engine.runs.address import check_closed, no_run
 from penstock.engine.runs.run_lookup import locate
-from penstock.errors import Conflict, Reason, Unavailable
+from penstock.errors import Unavailable
 from penstock.ports.store import Tx
 
 
@@ -31,21 +32,15 @@ class Archived(Struct, frozen=True):
 
 
 async def archive(
-    ctx: EngineContext, namespace: str, workflow_id: str, run_id: str | None = None
+    ctx: EngineContext,
+    namespace: str,
+    workflow_id: str,
+    run_id: str | None = None,
+    reason: str | None = None,
 ) -> Archived:
     """Archive a closed run. Its history is unchanged: the closing event remains the last one."""
     run = await _find(ctx, namespace, workflow_id, run_id)
-    if run.is_open:
-        raise Conflict(
-            Reason.RUN_NOT_CLOSED,
-            f"The run is {run.status.value}: only a closed run can be archived.",
-            workflow_id=workflow_id,
-            run_id=run.run_id,
-            status=run.status.value,
-            outcome="rejected_run_not_closed",
-            command_status="rejected",
-            rejection_reason=Reason.RUN_NOT_CLOSED.value,
-        )
+    check_closed(run, "archived")
     await keep(ctx, run)
 
     async def operation(tx: Tx) -> Archived:
@@ -56,6 +51,7 @@ async def archive(
             return Archived(found, ArchiveOutcome.NOT_NEEDED)
         archived = replace(found, archived_at_ms=tx.now_ms)
         tx.runs.save(archived)
+        operator_commands.retain(ctx, tx, found, operator_commands.ARCHIVE, ArchiveOutcome.ARCHIVED, reason)
         return Archived(archived, ArchiveOutcome.ARCHIVED)
 
     return await ctx.store.transact(operation, key=run.run_id)

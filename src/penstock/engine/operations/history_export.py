@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from penstock.core.history.bundle import Bundle, Outline
+from penstock.core.audit.bundle import Bundle, Outline
+from penstock.core.audit.trail import AuditTrail, is_close
 from penstock.core.model import Instance, RecordedEvent, Run
 from penstock.engine.context import EngineContext
 from penstock.engine.runs.address import no_run
 from penstock.engine.runs.run_lookup import Located, locate
+from penstock.engine.visibility import audit_trail
 from penstock.ports.store import Tx
 
 EVENTS_AT_ONCE = 200
@@ -38,10 +40,21 @@ async def of_run(ctx: EngineContext, run: Run) -> Bundle:
 
 async def outline(ctx: EngineContext, run: Run) -> Outline:
     """Summarise the events. They are read twice, so that a long history is never in memory as a whole."""
-    found = Outline()
+    takes_signals = await ctx.store.read(lambda tx: audit_trail.takes_signals(tx, run), long=True)
+    found, trail = Outline(), AuditTrail(run, takes_signals=takes_signals)
+    last: RecordedEvent | None = None
     async for page in pages(ctx, run):
         for event in page:
+            for derived in trail.add(event):
+                found.add_derived(derived)
             found.add(event)
+            last = event
+    closing = last if last is not None and is_close(last) else None
+    for derived in await ctx.store.read(
+        lambda tx: audit_trail.behind(tx, run, 1, run.last_sequence, closing), long=True
+    ):
+        found.add_derived(derived)
+    found.derived.sort(key=lambda each: (each.sequence, each.place))
     return found
 
 

@@ -11,6 +11,7 @@ from penstock.core.model import QueueStats, TaskKind, WorkerRecord
 from penstock.core.operations.run_counts import ClosedRuns, FailingType, OpenRuns
 from penstock.engine.context import EngineContext
 from penstock.engine.workflows import run_repair
+from penstock.ports.gather import gather
 from penstock.ports.store import Tx
 
 COUNTED_MAX: Final = 10_000
@@ -42,22 +43,38 @@ async def stats(ctx: EngineContext, namespace: str) -> NamespaceCounts:
     stranded = await run_repair.candidates(ctx, namespace, OVERDUE_MAX)
 
     async def operation(tx: Tx) -> NamespaceCounts:
-        totals = {kind: QueueStats() for kind in TaskKind}
-        for queue in await tx.queues.list(namespace):
-            stats = await tx.queues.stats(queue.queue_id, tx.now_ms)
-            totals[queue.kind] = _sum(totals[queue.kind], stats)
+        (open_runs, closed_runs), totals, (overdue, workers) = await gather(
+            gather(
+                tx.namespace_stats.open_runs(namespace, COUNTED_MAX),
+                tx.namespace_stats.closed_runs(namespace, COUNTED_MAX),
+            ),
+            _totals(tx, namespace),
+            gather(
+                tx.namespace_stats.overdue_activities(namespace, tx.now_ms, OVERDUE_MAX),
+                tx.workers.list(namespace, None),
+            ),
+        )
         return NamespaceCounts(
             tx.now_ms,
-            await tx.namespace_stats.open_runs(namespace, COUNTED_MAX),
-            await tx.namespace_stats.closed_runs(namespace, COUNTED_MAX),
+            open_runs,
+            closed_runs,
             totals[TaskKind.WORKFLOW],
             totals[TaskKind.ACTIVITY],
-            len(await tx.namespace_stats.overdue_activities(namespace, tx.now_ms, OVERDUE_MAX)),
+            len(overdue),
             len(stranded.runs),
-            await tx.workers.list(namespace, None),
+            workers,
         )
 
     return await ctx.store.read(operation, long=True)
+
+
+async def _totals(tx: Tx, namespace: str) -> dict[TaskKind, QueueStats]:
+    totals = {kind: QueueStats() for kind in TaskKind}
+    queues = await tx.queues.list(namespace)
+    found = await gather(*(tx.queues.stats(queue.queue_id, tx.now_ms) for queue in queues))
+    for queue, stats in zip(queues, found, strict=True):
+        totals[queue.kind] = _sum(totals[queue.kind], stats)
+    return totals
 
 
 async def health(ctx: EngineContext, namespace: str) -> NamespaceHealth:

@@ -7,13 +7,14 @@ between, any server resumes from the tombstone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from penstock.core.model import ChildState, Run, RunId
+from penstock.core.model import ChildState, Instance, Run, RunId
 from penstock.core.operations.run_counts import PurgedRows
 from penstock.core.timestamps import MINUTE_MS
 from penstock.engine.context import EngineContext
@@ -44,6 +45,8 @@ class PruneScope(StrEnum):
 
     EXPIRED = "expired"
     CLOSED = "closed"
+    NAMED = "named"
+    """A closed run that a caller named: it is not archived first, and may be the newest of several."""
 
 
 class Pruned(Struct, frozen=True):
@@ -84,8 +87,9 @@ async def prune(
     run_id: RunId,
     namespace: str | None = None,
     scope: PruneScope = PruneScope.EXPIRED,
+    record: Callable[[Tx, Run], None] | None = None,
 ) -> Pruned:
-    """Archive and delete one run, unless there is an obstacle.
+    """Archive and delete one run, unless there is an obstacle. `record` is called in the deleting transaction.
 
     Raises `Unavailable` if the archive cannot be written; then nothing is deleted.
     """
@@ -94,7 +98,8 @@ async def prune(
         return Pruned(run_id, obstacle, await clear(ctx, run_id))
     if run is None or obstacle is not None:
         return Pruned(run_id, obstacle)
-    await archival.keep(ctx, run)
+    if scope is not PruneScope.NAMED:
+        await archival.keep(ctx, run)
     await _release_workflow_id(ctx, run)
 
     async def operation(tx: Tx) -> Obstacle | None:
@@ -103,7 +108,9 @@ async def prune(
             return Obstacle.GONE
         found_obstacle = await _obstacle(tx, found, scope)
         if found_obstacle is None:
-            tx.retention.forget(found)
+            tx.retention.forget(found, await _instance_left(tx, found))
+            if record is not None:
+                record(tx, found)
         return found_obstacle
 
     obstacle = await ctx.store.transact(operation, key=run_id)
@@ -111,6 +118,15 @@ async def prune(
         return Pruned(run_id, obstacle)
     ctx.upkeep.runs_pruned += 1
     return Pruned(run_id, None, await clear(ctx, run_id))
+
+
+async def _instance_left(tx: Tx, run: Run) -> Instance | None:
+    """The workflow id as it names the run before this one, if this one is the newest of several."""
+    instance = await tx.runs.instance(run.namespace, run.workflow_id)
+    if instance is None or instance.run_id != run.run_id:
+        return None
+    previous = await tx.retention.newest_other(run)
+    return None if previous is None else replace(instance, run_id=previous)
 
 
 async def _release_workflow_id(ctx: EngineContext, run: Run) -> None:
@@ -150,7 +166,7 @@ async def _look(
 
 
 async def _obstacle(tx: Tx, run: Run, scope: PruneScope) -> Obstacle | None:
-    if run.is_open or run.closed_at_ms is None:
+    if run.closed_at_ms is None:
         return Obstacle.OPEN
     if scope is PruneScope.EXPIRED and not await _is_expired(tx, run.namespace, run.closed_at_ms):
         return Obstacle.NOT_EXPIRED
@@ -161,7 +177,9 @@ async def _obstacle(tx: Tx, run: Run, scope: PruneScope) -> Obstacle | None:
         return None
     if await _is_awaited_by_parent(tx, run):
         return Obstacle.AWAITED
-    return Obstacle.OLDER_RUNS if await tx.retention.has_others(run) else None
+    if scope is PruneScope.NAMED or await tx.retention.newest_other(run) is None:
+        return None
+    return Obstacle.OLDER_RUNS
 
 
 async def _is_expired(tx: Tx, name: str, closed_at_ms: int) -> bool:

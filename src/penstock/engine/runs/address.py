@@ -121,6 +121,20 @@ def check_open(run: Run) -> None:
         )
 
 
+def check_closed(run: Run, done: str) -> None:
+    """Raise `Conflict` if a run is open. `done` says what is done to closed runs only."""
+    if run.is_open:
+        raise Conflict(
+            Reason.RUN_NOT_CLOSED,
+            f"The run is {run.status.value}: only a closed run can be {done}.",
+            workflow_id=run.workflow_id,
+            run_id=run.run_id,
+            status=run.status.value,
+            outcome="rejected_run_not_closed",
+            **rejected(Reason.RUN_NOT_CLOSED),
+        )
+
+
 def rejected(reason: Reason) -> dict[str, str]:
     """The error details of a command that a run rejected."""
     return {"command_status": "rejected", "rejection_reason": reason.value}

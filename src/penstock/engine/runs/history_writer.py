@@ -45,7 +45,7 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from penstock.core import json_text
+from penstock.core import json_text, pauses
 from penstock.core.history import recorder
 from penstock.core.history.events import CLOSING, EventType
 from penstock.core.history.payloads import CONDITION_TIMEOUT
@@ -62,6 +62,7 @@ from penstock.core.model import (
 )
 from penstock.core.scheduling.cohorts import build_of
 from penstock.core.scheduling.leases import freed
+from penstock.core.scheduling.retries import waiting_deadline_at_ms
 from penstock.ports.store import Tx
 from penstock.ports.wakeups import end_topic, queue_topic, run_topic
 
@@ -78,7 +79,7 @@ def append(tx: Tx, run: Run, events: Sequence[NewEvent], by: str | None = None) 
 
 
 def append_last(tx: Tx, run: Run, events: Sequence[NewEvent]) -> Run:
-    """Append the events that close a run."""
+    """Append events that change nothing that the code waits for: those that end it, and those of ended calls."""
     return _append(tx, recorder.record_last(run, events, tx.now_ms))
 
 
@@ -181,7 +182,8 @@ def is_stranded(run: Run) -> bool:
     if run.owed or run.open_updates:
         return True
     held = run.open_activities + run.open_timers + run.open_children
-    return not held and waiting.condition is None and not waiting.selections
+    awaits_message = waiting.condition is not None or waiting.signal is not None
+    return not held and not awaits_message and not waiting.selections
 
 
 def _are_signals(events: Sequence[NewEvent]) -> bool:
@@ -202,7 +204,7 @@ async def requeue_workflow_task(tx: Tx, run: Run, task: Task) -> Run:
     While signals are deferred the buffer is kept: the code has not processed the timeout yet.
     """
     if defers_signals(run):
-        requeue(tx, task, TaskState.LEASED)
+        requeue(tx, run, task, TaskState.LEASED)
         return run
     run, wakes = await flush_buffered_events(tx, run)
     return await _requeue_after_lease(tx, run, task, wakes=wakes)
@@ -211,10 +213,10 @@ async def requeue_workflow_task(tx: Tx, run: Run, task: Task) -> Run:
 async def _requeue_after_lease(tx: Tx, run: Run, task: Task, *, wakes: bool) -> Run:
     """Requeue a task that was leased. An update's task is replaced by a plain one where that must go first."""
     if task.update_id is None or not wakes:
-        requeue(tx, task, TaskState.LEASED)
+        requeue(tx, run, task, TaskState.LEASED)
         return run
     if not defers_signals(run):
-        requeue(tx, task, TaskState.LEASED)
+        requeue(tx, run, task, TaskState.LEASED)
         return replace(run, owed=1)
     tx.tasks.save(replace(task, state=TaskState.CANCELLED), TaskState.LEASED)
     return await enqueue_workflow_task(tx, replace(run, owed=0), at_ms=task.available_at_ms)
@@ -234,8 +236,15 @@ def _is_timeout(event: NewEvent) -> bool:
     return of_wait and event.type in (EventType.TIMER_FIRED, EventType.CONDITION_WAIT_TIMED_OUT)
 
 
+def _is_timer(event: NewEvent) -> bool:
+    return event.type == EventType.TIMER_FIRED
+
+
 def _mark_condition_fired(run: Run, event: NewEvent) -> Run:
-    """Mark the run's condition as timed out while the timeout event is still in the buffer."""
+    """Mark the run's condition or signal wait as timed out while the timeout event is still in the buffer."""
+    signal = run.waits.signal
+    if signal is not None and event.payload.get("signal_wait_id") == signal.id and _is_timer(event):
+        return replace(run, waits=replace(run.waits, signal=replace(signal, fired=True)))
     if not _is_timeout(event):
         return run
     waiting = run.waits
@@ -306,6 +315,7 @@ async def enqueue_workflow_task(
     run = replace(run, last_task=run.last_task + 1)
     enqueue(
         tx,
+        run,
         Task(
             task_id=task_id(run.run_id, run.last_task),
             queue_id=queue.queue_id,
@@ -342,9 +352,8 @@ async def enqueue_activity_task(
     """Record an activity and enqueue its task, ready now or delayed until `at_ms`."""
     at_ms = tx.now_ms if at_ms is None else at_ms
     queue = await tx.queues.ensure(run.namespace, activity.task_queue, TaskKind.ACTIVITY)
-    tx.activities.insert(activity)
-    enqueue(
-        tx,
+    task = pauses.held_back(
+        run,
         Task(
             task_id=activity.task_id,
             queue_id=queue.queue_id,
@@ -362,18 +371,34 @@ async def enqueue_activity_task(
             enqueued_at_ms=tx.now_ms,
             cost=priority.cost,
         ),
-        priority,
     )
+    if pauses.is_held(task):
+        activity = replace(activity, deadline_at_ms=waiting_deadline_at_ms(activity, task.available_at_ms))
+    tx.activities.insert(activity)
+    enqueue(tx, run, task, priority)
 
 
-def enqueue(tx: Tx, task: Task, priority: TaskPriority) -> None:
-    """Insert a task and notify the pollers of its queue, or the sweeper scheduler if it is delayed."""
+def enqueue(tx: Tx, run: Run, task: Task, priority: TaskPriority) -> None:
+    """Insert a task and notify the pollers of its queue, or the sweeper scheduler if it is delayed.
+
+    A task of a paused run is held back.
+    """
+    task = pauses.held_back(run, task)
     tx.tasks.insert(task, priority)
     tx.wake(queue_topic(task.queue_id) if task.state is TaskState.READY else DUE_TOPIC)
 
 
-def requeue(tx: Tx, task: Task, was: TaskState) -> None:
-    """Save a task that was leased or delayed as ready or delayed again. `was` is the state it leaves."""
+def requeue(tx: Tx, run: Run, task: Task, was: TaskState) -> None:
+    """Save a task that was leased or delayed as ready or delayed again, or as held if its run or activity is paused.
+
+    `was` is the state it leaves. The deadline of an activity depends on when its task is available: hold back the task
+    before (`pauses.held_back`).
+    """
+    requeue_due(tx, pauses.held_back(run, task), was)
+
+
+def requeue_due(tx: Tx, task: Task, was: TaskState) -> None:
+    """Save a task that is not held as ready or delayed again."""
     tx.tasks.save(task, was)
     tx.wake(queue_topic(task.queue_id) if task.state is TaskState.READY else DUE_TOPIC)
 

@@ -10,6 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core import payload_codec
+from penstock.core.call_headers import blob_without_headers
+from penstock.core.external_payloads import content_of, reference_of
 from penstock.core.history import lineage
 from penstock.core.messaging import contracts
 from penstock.core.messaging.contracts import MessageContracts
@@ -32,7 +34,10 @@ class IdempotentRequest(Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(f"{self.name}\x1f{self.arguments}".encode()).hexdigest()
+        content = content_of(
+            blob_without_headers(self.arguments)
+        )  # a caller that asks again may trace it anew
+        return hashlib.sha256(f"{self.name}\x1f{content}".encode()).hexdigest()
 
 
 async def retained(
@@ -51,22 +56,23 @@ async def retained(
     receipt: dict[str, Any] = json.loads(before.receipt)
     if before.digest != request.digest:
         differs = "name" if before.name != request.name else "input"
-        raise _used_before(workflow_id, request, receipt, differs, f"another {request.kind}")
+        raise _used_before(before, request, receipt, differs, f"another {request.kind}")
     if bound_to is not None and before.run_id != bound_to.run_id:
         accepted_by = await tx.runs.get(before.run_id)
         if accepted_by is not None and not lineage.is_in_chain(accepted_by, lineage.first_of(bound_to)):
             used_for = f"a {request.kind} to run {before.run_id}, which is not of the same start"
-            raise _used_before(workflow_id, request, receipt, "run", used_for)
+            raise _used_before(before, request, receipt, "run", used_for)
     return receipt
 
 
 def _used_before(
-    workflow_id: str, request: IdempotentRequest, receipt: dict[str, Any], differs: str, used_for: str
+    before: RetainedRequest, request: IdempotentRequest, receipt: dict[str, Any], differs: str, used_for: str
 ) -> Conflict:
     return Conflict(
         Reason.REQUEST_ID_CONFLICT,
         f"The request id {request.request_id!r} was used for {used_for}. Use a new id.",
-        workflow_id=workflow_id,
+        workflow_id=before.workflow_id,
+        retained_run_id=before.run_id,
         retained_command_type=request.kind,
         retained_command_id=receipt.get("command_id"),
         retained_outcome=receipt.get("outcome"),
@@ -164,6 +170,9 @@ def check_arguments(found: MessageContracts, run: Run, request: IdempotentReques
 
 
 def _problem(found: MessageContracts, request: IdempotentRequest) -> str | None:
+    """What is wrong with the arguments. Those in external storage are not fetched for this: the workflow reads them."""
+    if reference_of(request.arguments) is not None:
+        return None
     try:
         values = payload_codec.decode(request.arguments)
     except PenstockError:

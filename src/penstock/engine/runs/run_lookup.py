@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from penstock.core.model import Instance, Run, RunHost, RunId
+from penstock.core.model import Activity, ActivityId, Instance, Run, RunHost, RunId
 from penstock.engine.runs.address import no_instance, no_run
 from penstock.ports.store import Tx
 
@@ -31,3 +31,17 @@ async def locate(tx: Tx, namespace: str, workflow_id: str, run_id: str | None = 
     if run.host is not RunHost.WORKFLOW:
         raise no_instance(workflow_id)
     return Located(run, instance)
+
+
+async def locate_activity(tx: Tx, namespace: str, activity_id: str) -> tuple[Run, Activity] | None:
+    """A standalone activity by its caller's id, or any activity by its id in the history."""
+    instance = await tx.runs.instance(namespace, activity_id)
+    run = None if instance is None else await tx.runs.get(instance.run_id)
+    if run is not None and run.host is RunHost.ACTIVITY:
+        found = await tx.activities.get(ActivityId(f"{run.run_id}-a1"))
+    else:
+        found = await tx.activities.get(ActivityId(activity_id))
+        run = None if found is None else await tx.runs.get(found.run_id)
+    if run is None or found is None or run.namespace != namespace:
+        return None
+    return run, found

@@ -15,6 +15,10 @@ class Upkeep:
     fires_started: int = 0
     fires_not_started: int = 0
     """Of schedules: fires that were buffered or skipped, and batches of missed moments."""
+    payloads_deleted: int = 0
+    """Objects of external storage that nothing needed any more."""
+    newer_zone_data: str | None = None
+    """The newest zone data in use, if this server's are older."""
     trouble: str | None = None
     """Why the last archive write failed; None if it succeeded."""
 

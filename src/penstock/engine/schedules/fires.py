@@ -25,7 +25,7 @@ from penstock.core.timestamps import iso
 from penstock.engine.context import EngineContext
 from penstock.engine.runs.fire_closed import FireClosed, fire_closed_of
 from penstock.engine.schedules.locked_schedule import LockedSchedule
-from penstock.engine.schedules.zones import timing_of
+from penstock.engine.schedules.zones import is_newer, timing_of
 from penstock.ports.store import Tx
 
 STEPS_MAX: Final = 20
@@ -35,25 +35,31 @@ STEPS_MAX: Final = 20
 async def fire_due(ctx: EngineContext, schedule_key: str) -> bool:
     """Carry out what is due for a schedule; False if another server has done it."""
 
-    async def operation(tx: Tx) -> int | None:
-        """The number of runs that a step has started; None if nothing is due."""
+    async def operation(tx: Tx) -> tuple[int, bool] | None:
+        """The number of runs that a step has started, and whether more is due; None if nothing was."""
         record = await tx.schedules.lock(schedule_key)
-        if record is None or record.due_at_ms is None or record.due_at_ms > tx.now_ms:
+        if record is None or record.due_at_ms is None or record.due_at_ms > tx.now_ms or is_newer(record):
             return None
-        return (await _step(ctx, tx, record)).progress.fires - record.progress.fires
+        after = await _step(ctx, tx, record)
+        more = after.due_at_ms is not None and after.due_at_ms <= tx.now_ms
+        return after.progress.fires - record.progress.fires, more
 
     for steps in range(STEPS_MAX):
-        started = await ctx.store.transact(operation, key=schedule_key)
-        if started is None:
+        done = await ctx.store.transact(operation, key=schedule_key)
+        if done is None:
             return steps > 0
+        started, more = done
         ctx.upkeep.fires_started += started
         ctx.upkeep.fires_not_started += not started
+        if not more:
+            break
     return True
 
 
 async def _step(ctx: EngineContext, tx: Tx, record: ScheduleRecord) -> ScheduleRecord:
     schedule, timing = LockedSchedule(ctx, tx, record), timing_of(record)
-    match next_step(record, timing.spec, timing.zone, tx.now_ms):
+    schedule.apply_zone_data()
+    match next_step(schedule.record, timing.spec, timing.zone, tx.now_ms):
         case MissedMoments() as missed:
             _record_missed(schedule, missed)
         case DueFire(nominal_ms=nominal_ms):
@@ -120,6 +126,8 @@ async def run_closed(ctx: EngineContext, message: OutboxMessage) -> bool:
         schedule.advance(open_runs=max(0, record.progress.open_runs - 1))
         if closed.status is RunStatus.FAILED:
             _note_failure(schedule, closed, message.workflow_id, tx.now_ms)
+        elif closed.status is RunStatus.COMPLETED:
+            schedule.advance(failed_at_ms=None)
         schedule.save()
         return True
 
@@ -129,7 +137,7 @@ async def run_closed(ctx: EngineContext, message: OutboxMessage) -> bool:
 def _note_failure(schedule: LockedSchedule, closed: FireClosed, workflow_id: str, now_ms: int) -> None:
     """Count a failed run, and pause the schedule if its policy says so."""
     record = schedule.record
-    schedule.advance(failures=record.progress.failures + 1)
+    schedule.advance(failures=record.progress.failures + 1, failed_at_ms=now_ms)
     if not record.policies.pause_on_failure or not record.is_active:
         return
     note = f"paused because {workflow_id} {closed.closed_reason.replace('_', ' ')}"

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.core import json_text
 from penstock.core.schedules.due import after_moment, with_due
 from penstock.core.schedules.overlap import BUFFER_MAX, SkipReason
 from penstock.core.schedules.record import (
@@ -21,6 +22,7 @@ from penstock.core.schedules.record import (
     ScheduleStatus,
 )
 from penstock.core.schedules.spec import moments
+from penstock.core.timestamps import iso
 from penstock.engine.context import EngineContext
 from penstock.engine.runs.history_writer import DUE_TOPIC
 from penstock.engine.schedules import zones
@@ -29,10 +31,10 @@ from penstock.engine.schedules.zones import timing_of
 from penstock.engine.visibility.search_attributes import check_start
 from penstock.errors import Conflict, NotFound, Reason, ValidationFailed
 from penstock.ports.store import Tx
-from penstock.ports.tables.schedules import ScheduleFilter
-from penstock.ports.tables.visibility import PageStart
 
 T = TypeVar("T")
+UPDATES_MAX: Final = 20
+"""Updates that a version conflict looks at."""
 RECENT: Final = 10
 """Fires and coming moments that a description shows."""
 
@@ -89,15 +91,17 @@ async def create(ctx: EngineContext, new: NewSchedule) -> ScheduleRecord:
             cursor_at_ms=tx.now_ms,
             nominal_at_ms=None,
             due_at_ms=None,
-            zone_version=zones.VERSION,
+            zone_version=zones.NOT_NEEDED,
             created_at_ms=tx.now_ms,
             updated_at_ms=tx.now_ms,
         )
         timing = timing_of(record)
-        record = after_moment(record, timing.spec, timing.zone, tx.now_ms, zones.VERSION)
+        await zones.check_version(tx, timing.spec)
+        version = zones.version_for(timing.spec)
+        record = after_moment(record, timing.spec, timing.zone, tx.now_ms, version)
         record = with_due(record, timing.spec, timing.zone, tx.now_ms)
         if record.nominal_at_ms is None:
-            raise ValidationFailed({"spec": ["has no moment from now on, so it would never fire"]})
+            raise _never_fires()
         if not await tx.schedules.create(record):
             raise _exists(schedule_id)
         tx.schedules.append_event(
@@ -128,18 +132,14 @@ async def describe(ctx: EngineContext, namespace: str, schedule_id: str) -> Sche
 
 
 def next_moments(record: ScheduleRecord) -> Sequence[int]:
-    """The next nominal moments of an active schedule."""
+    """The next nominal moments of an active schedule; only the first if this server's zone data are older."""
     if not record.is_active or record.nominal_at_ms is None:
         return ()
+    if zones.is_newer(record):
+        return (record.nominal_at_ms,)
     timing = timing_of(record)
     coming = moments(timing.spec, timing.zone, record.cursor_at_ms)
     return [at_ms for at_ms, _ in zip(coming, range(RECENT), strict=False)]
-
-
-async def page(
-    ctx: EngineContext, narrow: ScheduleFilter, before: PageStart | None, limit: int
-) -> Sequence[ScheduleRecord]:
-    return await ctx.store.read(lambda tx: tx.schedules.page(narrow, before, limit))
 
 
 async def history(
@@ -157,15 +157,22 @@ async def history(
 
 
 async def update(
-    ctx: EngineContext, namespace: str, schedule_id: str, change: Callable[[ScheduleRecord], ScheduleRecord]
+    ctx: EngineContext,
+    namespace: str,
+    schedule_id: str,
+    change: Callable[[ScheduleRecord], ScheduleRecord],
+    if_version: int | None = None,
 ) -> ScheduleRecord:
     """Change a schedule. After a change of its specification it fires at moments from now on only.
 
-    `change` must be a function of the record alone: it may be called again.
+    `change` must be a function of the record alone: it may be called again. With `if_version`, raises `Conflict` if the
+    schedule was updated since it had that version, with what the updates changed.
     """
 
     async def act(tx: Tx, schedule: LockedSchedule) -> ScheduleRecord:
         before = schedule.record
+        if if_version is not None and if_version != before.version:
+            raise await _version_conflict(tx, before, if_version)
         changed = change(before)
         if changed.search_attributes != before.search_attributes:
             await check_start(tx, namespace, changed.search_attributes)
@@ -177,8 +184,14 @@ async def update(
             changed, progress=progress, updated_at_ms=tx.now_ms, version=before.version + 1
         )
         if changed.spec != before.spec or changed.policies.jitter_s != before.policies.jitter_s:
+            timing_of(before)  # the moments of a newer server are not replaced by older ones
+            await zones.check_version(tx, zones.spec_of(schedule.record))
+            schedule.change(zone_version=zones.NOT_NEEDED)
             schedule.move_cursor(tx.now_ms)
-        schedule.append(ScheduleEventType.UPDATED, {"changed": _changed(before, changed)})
+            if changed.spec != before.spec and schedule.record.nominal_at_ms is None:
+                raise _never_fires()
+        facts = {"changed": _changed(before, changed), "version": schedule.record.version}
+        schedule.append(ScheduleEventType.UPDATED, facts)
         schedule.save()
         return schedule.record
 
@@ -249,12 +262,39 @@ async def on_schedule(
     return await ctx.store.transact(operation, key=_key(namespace, schedule_id))
 
 
+async def _version_conflict(tx: Tx, record: ScheduleRecord, if_version: int) -> Conflict:
+    """Say what moved since a version."""
+    updates = [
+        (each, json_text.read(each.payload))
+        for each in await tx.schedules.latest_updates(record.schedule_key, UPDATES_MAX)
+    ]
+    since = [(each, facts) for each, facts in reversed(updates) if facts.get("version", 0) > if_version]
+    moved = sorted({name for _, facts in since for name in facts["changed"]})
+    changed = f"Since then {', '.join(moved)} changed. " if moved else ""
+    return Conflict(
+        Reason.SCHEDULE_VERSION_CONFLICT,
+        f"The schedule {record.schedule_id!r} is at version {record.version}, not {if_version}. {changed}"
+        "Read it again, then repeat the change.",
+        schedule_id=record.schedule_id,
+        current_version=record.version,
+        changed=moved,
+        updates=[
+            {"version": facts["version"], "changed": facts["changed"], "recorded_at": iso(each.at_ms)}
+            for each, facts in since
+        ],
+    )
+
+
 def not_found(schedule_id: str) -> NotFound:
     return NotFound(
         Reason.SCHEDULE_NOT_FOUND,
         f"There is no schedule {schedule_id!r} in this namespace.",
         schedule_id=schedule_id,
     )
+
+
+def _never_fires() -> ValidationFailed:
+    return ValidationFailed({"spec": ["has no moment from now on, so it would never fire"]})
 
 
 def _exists(schedule_id: str) -> Conflict:

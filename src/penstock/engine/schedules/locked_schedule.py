@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from penstock.core import json_text
-from penstock.core.schedules.due import after_moment, exhausted, with_due
+from penstock.core.schedules.due import after_moment, exhausted, recomputed, with_due, with_due_kept
 from penstock.core.schedules.overlap import OVERLAPPING, Buffer, Overlap, Skip, SkipReason, decide_fire
 from penstock.core.schedules.record import (
     FireKey,
@@ -19,7 +19,7 @@ from penstock.core.schedules.record import (
     ScheduleRecord,
     ScheduleStatus,
 )
-from penstock.core.timestamps import iso
+from penstock.core.timestamps import iso, iso_or_none
 from penstock.engine.context import EngineContext
 from penstock.engine.runs.history_writer import DUE_TOPIC
 from penstock.engine.schedules import zones
@@ -55,7 +55,27 @@ class LockedSchedule:
     def move_cursor(self, cursor_ms: int) -> None:
         """Deal with everything up to a moment: the next one follows from it."""
         timing = timing_of(self.record)
-        self.record = after_moment(self.record, timing.spec, timing.zone, cursor_ms, zones.VERSION)
+        version = zones.version_for(timing.spec)
+        self.record = after_moment(self.record, timing.spec, timing.zone, cursor_ms, version)
+
+    def apply_zone_data(self) -> None:
+        """Compute the next moment from this server's zone data, if these are newer; an event records a change of it."""
+        before = self.record
+        if not zones.is_older(before):
+            return
+        timing = timing_of(before)
+        self.record = recomputed(before, timing.spec, timing.zone, zones.VERSION)
+        if self.record.nominal_at_ms != before.nominal_at_ms:
+            self.append(
+                ScheduleEventType.UPDATED,
+                {
+                    "changed": ["next_fire"],
+                    "reason": "zone_data_changed",
+                    "zone_data_version": zones.VERSION,
+                    "previous_next_fire": iso_or_none(before.nominal_at_ms),
+                    "next_fire": iso_or_none(self.record.nominal_at_ms),
+                },
+            )
 
     def append(
         self, kind: ScheduleEventType, payload: Mapping[str, Any], fire: FireRecord | None = None
@@ -75,15 +95,21 @@ class LockedSchedule:
         )
 
     def save(self) -> None:
-        timing = timing_of(self.record)
         record = exhausted(self.record)
         if record is not self.record:
             self.append(ScheduleEventType.DELETED, {"reason": MAX_RUNS_EXHAUSTED})
             record = replace(self.record, status=ScheduleStatus.DELETED)
-        self.record = record = with_due(record, timing.spec, timing.zone, self._tx.now_ms)
+        self.record = record = self._with_due(record)
         self._tx.schedules.save(record)
         if record.due_at_ms is not None and record.due_at_ms <= self._tx.now_ms + SOON_MS:
             self._tx.wake(DUE_TOPIC)
+
+    def _with_due(self, record: ScheduleRecord) -> ScheduleRecord:
+        """With newer zone data than this server has, the schedule keeps its next moment: a newer server computed it."""
+        if zones.is_newer(record):
+            return with_due_kept(record, self._tx.now_ms)
+        timing = timing_of(record)
+        return with_due(record, timing.spec, timing.zone, self._tx.now_ms)
 
     # ── Fires ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -14,7 +14,7 @@ from penstock.core.schedules.preview import (
     shared_minute,
     spec_warnings,
 )
-from penstock.core.schedules.spec import ScheduleSpec, moments
+from penstock.core.schedules.spec import FIRST_MS, ScheduleSpec, moments
 from penstock.core.timestamps import MINUTE_MS
 from penstock.engine.context import EngineContext
 from penstock.engine.schedules.zones import zone
@@ -34,7 +34,7 @@ async def preview(
     tz = zone(spec.time_zone)
 
     async def operation(tx: Tx) -> SpecPreview:
-        from_ms = tx.now_ms if after_ms is None else after_ms
+        from_ms = tx.now_ms if after_ms is None else max(after_ms, FIRST_MS)
         coming = list(islice(moments(spec, tz, from_ms), count))
         warnings = list(spec_warnings(spec, tz, from_ms))
         if coming:

@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core import waits
+from penstock.core import pauses, waits
 from penstock.core.history import structural_limits
 from penstock.core.limits.admission import LEASES_MAX
 from penstock.core.limits.policies import DispatchOrder, KeyState, LimitSetting, SettingValue
 from penstock.core.model import (
     Activity,
-    ActivityId,
     Queue,
     Run,
     RunHost,
@@ -41,14 +40,19 @@ from penstock.core.why.explain import WaitSnapshot, explain, held_by, holder
 from penstock.core.why.position import LaneContext, LevelCounts, arrival_position, position, turn, with_tags
 from penstock.core.why.values import Constraint, ConstraintKind, LeaseHolder, Position, WaitExplanation
 from penstock.core.why.workers import QueueWorkers
+from penstock.engine.activities.activity_control import no_activity
 from penstock.engine.context import EngineContext
 from penstock.engine.limits import lease_holders, policies
 from penstock.engine.runs.history_writer import is_stranded
+from penstock.engine.runs.run_lookup import locate_activity
+from penstock.engine.runs.run_places import caps_of
 from penstock.engine.visibility.worker_coverage import load_workers
 from penstock.errors import NotFound, Reason
+from penstock.ports.gather import gather
 from penstock.ports.store import Tx
 
 ACTIVITIES_EXPLAINED = 20
+ACTIVITIES_READ_MAX = 500
 LANES_READ = 1_000
 LANES_COUNTED = 5_000
 TASKS_COUNTED = 200_000
@@ -87,28 +91,12 @@ async def activity(ctx: EngineContext, namespace: str, activity_id: str) -> WhyR
     """Why a standalone activity waits, or one that a workflow scheduled."""
 
     async def operation(tx: Tx) -> WhyResult:
-        found = await _activity(tx, namespace, activity_id)
+        found = await locate_activity(tx, namespace, activity_id)
         if found is None:
-            raise NotFound(
-                Reason.ACTIVITY_NOT_FOUND, f"There is no activity {activity_id!r}.", activity_id=activity_id
-            )
+            raise no_activity(activity_id)
         return await _ExplanationReader(ctx, tx).of_activity(*found)
 
     return await ctx.store.read(operation, long=True)
-
-
-async def _activity(tx: Tx, namespace: str, activity_id: str) -> tuple[Run, Activity] | None:
-    """A standalone activity by its caller's id, or any activity by its id in the history."""
-    instance = await tx.runs.instance(namespace, activity_id)
-    run = None if instance is None else await tx.runs.get(instance.run_id)
-    if run is not None and run.host is RunHost.ACTIVITY:
-        found = await tx.activities.get(ActivityId(f"{run.run_id}-a1"))
-    else:
-        found = await tx.activities.get(ActivityId(activity_id))
-        run = None if found is None else await tx.runs.get(found.run_id)
-    if run is None or found is None or run.namespace != namespace:
-        return None
-    return run, found
 
 
 async def task(ctx: EngineContext, namespace: str, named: str) -> WhyResult:
@@ -127,6 +115,23 @@ async def task(ctx: EngineContext, namespace: str, named: str) -> WhyResult:
     return await ctx.store.read(operation, long=True)
 
 
+async def constraints(ctx: EngineContext, tx: Tx, run: Run) -> Mapping[str, ConstraintKind]:
+    """What binds the tasks of a run that wait now, by task id: its workflow task and its first open activities."""
+    if not run.is_open:
+        return {}
+    reader = _ExplanationReader(ctx, tx)
+    first = await reader.of_run(run)
+    found = [first, *first.parts]
+    if first.task is not None and 0 < run.open_activities <= ACTIVITIES_READ_MAX:
+        activities = (await tx.activities.open_of(run.run_id))[:ACTIVITIES_EXPLAINED]
+        found += [await reader.of_activity(run, each) for each in activities]
+    return {
+        each.task.task_id: each.explanation.binding.kind
+        for each in found
+        if each.task is not None and each.explanation.binding is not None
+    }
+
+
 class _QueueState(Struct, frozen=True):
     """What is read once for all tasks of a queue."""
 
@@ -135,6 +140,19 @@ class _QueueState(Struct, frozen=True):
     scopes: Mapping[str, ScopeState]
     pauses: Mapping[str, SettingValue]
     queue_workers: QueueWorkers
+
+
+class _LineReads(Struct, frozen=True):
+    """What is read of the lanes of a task's queue."""
+
+    own: LaneBacklog | None
+    keys: Mapping[str, KeyState]
+    counts: Sequence[LevelCounts]
+    before: int
+    """Tasks of its key that are before it."""
+    clocks: Sequence[VirtualClock]
+    new_lanes: Sequence[Lane]
+    dispatched: DispatchCounts
 
 
 class _ExplanationReader:
@@ -149,11 +167,23 @@ class _ExplanationReader:
         now_ms = self._tx.now_ms
         if not run.is_open:
             return WhyResult(run, runs.closed_run(run), now_ms)
+        if run.waits.to_start:
+            return await self._waiting_to_start(run)
+        return await self._of_started(run, now_ms)
+
+    async def _of_started(self, run: Run, now_ms: int) -> WhyResult:
         newest = await self._tx.tasks.get(task_id(run.run_id, run.last_task)) if run.last_task else None
         if newest is not None and newest.kind is TaskKind.WORKFLOW and newest.is_live:
             return await self.of_task(run, newest, None)
-        timers = await self._tx.timers.open_of(run.run_id)
-        activities = await self._tx.activities.open_of(run.run_id)
+        if run.waits.paused is not None:
+            return WhyResult(run, runs.paused(run.workflow_id, run.waits.paused, is_run=True), now_ms)
+        return await self._without_task(run, now_ms)
+
+    async def _without_task(self, run: Run, now_ms: int) -> WhyResult:
+        """Why an open run has no workflow task: it waits for activities, or is idle."""
+        timers, activities = await gather(
+            self._tx.timers.open_of(run.run_id), self._tx.activities.open_of(run.run_id)
+        )
         parts = [await self.of_activity(run, each) for each in activities[:ACTIVITIES_EXPLAINED]]
         if parts:
             named = [(each.activity.activity_type, each.explanation) for each in parts if each.activity]
@@ -161,6 +191,33 @@ class _ExplanationReader:
         else:
             why = await self._idle(run, timers, now_ms)
         return WhyResult(run, why, now_ms, parts=parts, timers=timers)
+
+    async def _waiting_to_start(self, run: Run) -> WhyResult:
+        """The cap on runs that holds a run back; its delayed task, if the cap has just been lifted and the next turn
+        admits it.
+        """
+        why = await self._held_back(run)
+        if why is None:
+            return await self._of_started(run, self._tx.now_ms)
+        return WhyResult(run, why, self._tx.now_ms)
+
+    async def _held_back(self, run: Run) -> WaitExplanation | None:
+        place = await self._tx.run_places.waiting(run.run_id)
+        caps = {cap.name: cap for cap in (await caps_of(self._tx, [run]))[run.run_id]}
+        found = [
+            each for each in await self._tx.scopes.find([*caps]) if place and each.scope_id == place.scope_id
+        ]
+        if place is None or not found:
+            return None
+        held = await self._tx.run_places.holders(place.scope_id, lease_holders.SHOWN)
+        others = await self._tx.runs.get_many([each.run_id for each in held])
+        holders = [
+            LeaseHolder(None, each.workflow_id, each.task_queue, None, each.started_at_ms, None)
+            for each in others
+            if each is not None
+        ]
+        ahead = await self._tx.run_places.ahead(place)
+        return runs.waits_to_start(run, caps[found[0].name], found[0].running, ahead, holders)
 
     async def _idle(self, run: Run, timers: Sequence[Timer], now_ms: int) -> WaitExplanation:
         """Why a run has no task: its code waits for a condition, children, timers or a message."""
@@ -172,6 +229,8 @@ class _ExplanationReader:
             return runs.stranded(run)
         if condition is not None:
             return runs.waits_for_condition(run, condition, now_ms)
+        if run.waits.signal is not None:
+            return runs.waits_for_one_signal(run, run.waits.signal, now_ms)
         if run.open_children:
             return runs.waits_for_children(run, await self._tx.children.open_of(run.run_id))
         return runs.waits_for_timers(run, timers, now_ms) if timers else runs.waits_for_signal(run)
@@ -182,14 +241,16 @@ class _ExplanationReader:
         return await self.of_task(run, found, activity)
 
     async def of_task(self, run: Run, found: Task, activity: Activity | None) -> WhyResult:
-        state = await self._queue_state(found)
-        own = await self._tx.queues.lane(state.queue.queue_id, found.level, found.key, self._tx.now_ms)
-        states = await self._tx.policies.key_states(state.queue.queue_id, [found.key])
-        counts = await self._tx.queues.level_counts(
-            state.queue.queue_id, found.level, self._tx.now_ms, LANES_COUNTED
-        )
-        key = states.get(found.key) or KeyState(found.key)
-        place = await self._position(state.queue, found, own, counts)
+        pause = pauses.pause_of(run, found) if pauses.is_held(found) else None
+        if pause is not None:
+            by_run = pause is run.waits.paused
+            return WhyResult(
+                run, runs.paused(_name(run, activity), pause, is_run=by_run), self._tx.now_ms, found, activity
+            )
+        state, line = await gather(self._queue_state(found), self._line(found))
+        own, counts = line.own, line.counts
+        key = line.keys.get(found.key) or KeyState(found.key)
+        place = await self._position(state.queue, found, line)
         situation = WaitSnapshot(
             subject=_name(run, activity),
             task=found,
@@ -202,7 +263,7 @@ class _ExplanationReader:
             weight_milli=_weight(own, key),
             is_coordinated=self._ctx.coordination.is_supported,
             place=place,
-            pace=await self._pace(state.queue, found, own, counts),
+            pace=_pace(found, line),
             head_cost=await self._head_cost(state.queue, place, counts),
             run_failures=run.task_failures,
             excess=structural_limits.excess(run, self._ctx.bounds),
@@ -230,11 +291,14 @@ class _ExplanationReader:
         tx = self._tx
         queue = await policies.find_queue(tx, found.namespace, found.task_queue, found.kind)
         limited = queue.rules.lease_cap is not None
-        running = await tx.queues.running(queue.queue_id, LEASES_MAX) if limited else 0
         names = [each.name for each in queue.limits.scopes]
-        states = {state.name: state for state in await tx.scopes.find(names)} if names else {}
-        queue_workers = await load_workers(self._ctx, tx, queue.namespace, queue.name, queue.kind)
-        return _QueueState(queue, running, states, await self._pauses(queue), queue_workers)
+        running, (found_states, pauses), queue_workers = await gather(
+            tx.queues.running(queue.queue_id, LEASES_MAX),
+            gather(tx.scopes.find(names), self._pauses(queue)),
+            load_workers(self._ctx, tx, queue.namespace, queue.name, queue.kind),
+        )
+        states = {state.name: state for state in found_states}
+        return _QueueState(queue, running if limited else 0, states, pauses, queue_workers)
 
     async def _pauses(self, queue: Queue) -> Mapping[str, SettingValue]:
         """The pause settings of the queue and its scopes, by scope name."""
@@ -248,17 +312,36 @@ class _ExplanationReader:
                 held[each.name] = None if row is None else row.policy.settings.get(LimitSetting.PAUSED)
         return {name: setting for name, setting in held.items() if setting is not None}
 
-    async def _position(
-        self, queue: Queue, found: Task, own: LaneBacklog | None, counts: Sequence[LevelCounts]
-    ) -> Position | None:
+    async def _line(self, found: Task) -> _LineReads:
+        """What is read of the queue's lanes in one step, whatever of it turns out to matter."""
+        tx, minute = self._tx, self._tx.now_ms // MINUTE_MS
+        queue = await policies.find_queue(tx, found.namespace, found.task_queue, found.kind)
+        queue_id, level = queue.queue_id, found.level
+        (own, keys, counts), (before, clocks, new_lanes), (now, last) = await gather(
+            gather(
+                tx.queues.lane(queue_id, level, found.key, tx.now_ms),
+                tx.policies.key_states(queue_id, [found.key]),
+                tx.queues.level_counts(queue_id, level, tx.now_ms, LANES_COUNTED),
+            ),
+            gather(
+                tx.queues.count_before(queue_id, level, found.key, found.seq, TASKS_COUNTED),
+                tx.queues.clocks(queue_id),
+                tx.queues.new_lanes(queue_id, level, TAGGED_AT_ONCE_MAX),
+            ),
+            gather(tx.queues.dispatched(queue_id, minute), tx.queues.dispatched(queue_id, minute - 1)),
+        )
+        return _LineReads(own, keys, counts, before, clocks, new_lanes, DispatchCounts(now, last))
+
+    async def _position(self, queue: Queue, found: Task, line: _LineReads) -> Position | None:
+        own = line.own
         if found.state is not TaskState.READY or own is None:
             return None
-        queues, queue_id = self._tx.queues, queue.queue_id
-        before = await queues.count_before(queue_id, found.level, found.key, found.seq, TASKS_COUNTED)
         if queue.rules.order is DispatchOrder.ARRIVAL:
-            earlier = await queues.count_before(queue_id, found.level, None, found.seq, TASKS_COUNTED)
-            return arrival_position(found, earlier, before, counts)
-        return position(found, await self._lane_context(queue, own.lane, before, counts))
+            earlier = await self._tx.queues.count_before(
+                queue.queue_id, found.level, None, found.seq, TASKS_COUNTED
+            )
+            return arrival_position(found, earlier, line.before, line.counts)
+        return position(found, await self._lane_context(queue, own.lane, line))
 
     async def _head_cost(
         self, queue: Queue, place: Position | None, counts: Sequence[LevelCounts]
@@ -280,34 +363,33 @@ class _ExplanationReader:
         clocks = {clock.level: clock for clock in await self._tx.queues.clocks(queue.queue_id)}
         clock = clocks.get(level, VirtualClock(level))
         ready = await self._tx.queues.lanes_before(queue.queue_id, level, MOST, MOST, 1)
-        new_lanes = await self._new_lanes(queue, level, None, clock)
+        fresh = await self._tx.queues.new_lanes(queue.queue_id, level, TAGGED_AT_ONCE_MAX)
+        new_lanes = await self._tagged(queue, fresh, None, clock)
         lanes = [*ready, *new_lanes, *await self._requeued_lanes(queue, level)]
         return min(lanes, key=lambda lane: (lane.rank, lane.tag, lane.key)).key if lanes else None
 
-    async def _lane_context(
-        self, queue: Queue, own: Lane, before: int, counts: Sequence[LevelCounts]
-    ) -> LaneContext:
-        queues, queue_id = self._tx.queues, queue.queue_id
-        clocks = {clock.level: clock for clock in await queues.clocks(queue_id)}
-        clock = clocks.get(own.level, VirtualClock(own.level))
-        new_lanes = await self._new_lanes(queue, own.level, own, clock)
+    async def _lane_context(self, queue: Queue, own: Lane, line: _LineReads) -> LaneContext:
+        queues, queue_id, before, counts = self._tx.queues, queue.queue_id, line.before, line.counts
+        clock = {each.level: each for each in line.clocks}.get(own.level, VirtualClock(own.level))
+        new_lanes, requeued = await gather(
+            self._tagged(queue, line.new_lanes, own, clock), self._requeued_lanes(queue, own.level)
+        )
         own = next((lane for lane in new_lanes if lane.lane_key == own.lane_key), own)
         tag = turn(own, before, clock.virtual)
-        ready = await queues.lanes_before(queue_id, own.level, own.rank, tag, LANES_READ)
-        unread = 0
-        if len(ready) == LANES_READ:
-            counted = await queues.count_lanes_before(queue_id, own.level, own.rank, tag, LANES_COUNTED)
-            unread = counted - LANES_READ
-        requeued = await self._requeued_lanes(queue, own.level)
+        ready, counted = await gather(
+            queues.lanes_before(queue_id, own.level, own.rank, tag, LANES_READ),
+            queues.count_lanes_before(queue_id, own.level, own.rank, tag, LANES_COUNTED),
+        )
+        unread = counted - LANES_READ if len(ready) == LANES_READ else 0
         others = [lane for lane in (*ready, *new_lanes, *requeued) if lane.lane_key != own.lane_key]
         exact = not queue.rules.shares_by_running
         return LaneContext(own, before, others, len(others) + unread, clock, counts, exact)
 
-    async def _new_lanes(
-        self, queue: Queue, level: int, own: Lane | None, clock: VirtualClock
+    async def _tagged(
+        self, queue: Queue, lanes: Sequence[Lane], own: Lane | None, clock: VirtualClock
     ) -> Sequence[Lane]:
         """The new lanes of a level, with the tags that the next claim will give them."""
-        found = [*await self._tx.queues.new_lanes(queue.queue_id, level, TAGGED_AT_ONCE_MAX)]
+        found = [*lanes]
         if (
             own is not None
             and own.state == LaneState.NEW
@@ -331,22 +413,6 @@ class _ExplanationReader:
         due = await queues.lanes_due(queue_id, _ANY_WORKER, self._tx.now_ms) if rules.limits_keys else ()
         return [lane for lane in (*stale, *due) if lane.level == level]
 
-    async def _pace(
-        self, queue: Queue, found: Task, own: LaneBacklog | None, counts: Sequence[LevelCounts]
-    ) -> DispatchPace:
-        minute = self._tx.now_ms // MINUTE_MS
-        higher = [each for each in counts if each.level < found.level]
-        return DispatchPace(
-            DispatchCounts(
-                await self._tx.queues.dispatched(queue.queue_id, minute),
-                await self._tx.queues.dispatched(queue.queue_id, minute - 1),
-            ),
-            DispatchCounts(
-                sum(each.dispatched for each in higher), sum(each.dispatched_before for each in higher)
-            ),
-            DispatchCounts() if own is None else DispatchCounts(own.dispatched, own.dispatched_before),
-        )
-
     async def _holders(self, state: _QueueState, found: Task, binding: Constraint) -> Sequence[LeaseHolder]:
         """The holders of the leases that block the task, the first to expire first."""
         held = (await self._blocking_leases(state, found, binding))[: lease_holders.SHOWN]
@@ -368,6 +434,18 @@ class _ExplanationReader:
         ids = list(dict.fromkeys(each.run_id for each in held))
         found = await self._tx.runs.get_many(ids) if ids else ()
         return {run.run_id: run.workflow_id for run in found if run is not None}
+
+
+def _pace(found: Task, line: _LineReads) -> DispatchPace:
+    higher = [each for each in line.counts if each.level < found.level]
+    own = line.own
+    return DispatchPace(
+        line.dispatched,
+        DispatchCounts(
+            sum(each.dispatched for each in higher), sum(each.dispatched_before for each in higher)
+        ),
+        DispatchCounts() if own is None else DispatchCounts(own.dispatched, own.dispatched_before),
+    )
 
 
 def _held_by(leases: Sequence[Task], workers: Sequence[WorkerRecord]) -> Sequence[Task]:

@@ -10,8 +10,8 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.core.audit.bundle import FAILURES, exception, failure
 from penstock.core.history import structural_limits
-from penstock.core.history.bundle import FAILURES, exception, failure
 from penstock.core.last_error import split_error
 from penstock.core.model import Activity, RecordedEvent, Run, Task, TaskKind, TaskState, Timer
 from penstock.engine.context import EngineContext

@@ -9,7 +9,9 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.core import json_text
+from penstock.core.audit.trail import DerivedEvent, OperatorCommand, RequestEvent
 from penstock.core.history.events import CLOSING
+from penstock.core.messaging.contracts import MessageContracts
 from penstock.core.model import (
     Activity,
     ActivityId,
@@ -27,15 +29,22 @@ from penstock.core.model import (
 )
 from penstock.engine.context import EngineContext
 from penstock.engine.long_poll import wait_until
+from penstock.engine.runs import operator_commands
 from penstock.engine.runs.address import no_instance, no_run
+from penstock.engine.runs.idempotency import contracts_of
 from penstock.engine.runs.workflow_ids import newest_of_chain
+from penstock.engine.visibility import audit_trail
 from penstock.errors import NotFound, Reason
+from penstock.ports.gather import gather
 from penstock.ports.store import Tx
 from penstock.ports.tables.runs import RunFilter
 from penstock.ports.tables.visibility import PageStart
 from penstock.ports.wakeups import end_topic, run_topic
 
 UPDATES_SHOWN = 50
+REQUESTS_SHOWN = 50
+REQUESTS_AMONG = 1_000
+"""How many of the last events are searched for requests."""
 OPEN_ACTIVITIES_SHOWN = 25
 OPEN_ACTIVITIES_READ_MAX = 500
 
@@ -51,6 +60,9 @@ class RunDescription(Struct, frozen=True):
     """The first of its open activities."""
     updates: Sequence[Update] = ()
     """Its latest updates, the newest first."""
+    requests: Sequence[RequestEvent] = ()
+    """The latest requests of callers, the newest first."""
+    operator_commands: Sequence[OperatorCommand] = ()
 
     @property
     def status(self) -> str:
@@ -69,26 +81,41 @@ async def describe(
     """The current run of a workflow id, or of one of its chains, or a named run."""
 
     async def operation(tx: Tx) -> RunDescription:
-        instance, run = await _found(tx, namespace, workflow_id, run_id, host, chain)
-        newest = (
-            await tx.tasks.get(task_id(run.run_id, run.last_task)) if run.is_open and run.last_task else None
+        instance, run = await find_run(tx, namespace, workflow_id, run_id, host, chain)
+        (live, activities, updates), (requests, commands) = await gather(
+            gather(_live_task(tx, run), _open_activities(tx, run), _latest_updates(tx, run)),
+            gather(
+                tx.histories.requests(run.run_id, run.last_sequence - REQUESTS_AMONG, REQUESTS_SHOWN),
+                operator_commands.commands_of(tx, run),
+            ),
         )
-        deciding = newest is not None and newest.kind is TaskKind.WORKFLOW and newest.is_live
+        is_current = run.run_id == instance.run_id
         return RunDescription(
-            run,
-            instance.run_count,
-            run.run_id == instance.run_id,
-            newest if deciding else None,
-            await _open_activities(tx, run) if host is RunHost.WORKFLOW else (),
-            await tx.updates.latest(run.run_id, UPDATES_SHOWN) if run.last_request else (),
+            run, instance.run_count, is_current, live, activities, updates, requests, commands
         )
 
     return await ctx.store.read(operation)
 
 
+async def _live_task(tx: Tx, run: Run) -> Task | None:
+    """The run's workflow task, if it has one that has not ended."""
+    if not run.is_open or not run.last_task:
+        return None
+    newest = await tx.tasks.get(task_id(run.run_id, run.last_task))
+    return newest if newest is not None and newest.kind is TaskKind.WORKFLOW and newest.is_live else None
+
+
+async def _latest_updates(tx: Tx, run: Run) -> Sequence[Update]:
+    return await tx.updates.latest(run.run_id, UPDATES_SHOWN) if run.last_request else ()
+
+
 async def _open_activities(tx: Tx, run: Run) -> Sequence[Activity]:
     """The first open activities of a run; none if there are more than `OPEN_ACTIVITIES_READ_MAX`."""
-    if not run.is_open or not 0 < run.open_activities <= OPEN_ACTIVITIES_READ_MAX:
+    if (
+        run.host is not RunHost.WORKFLOW
+        or not run.is_open
+        or not 0 < run.open_activities <= OPEN_ACTIVITIES_READ_MAX
+    ):
         return ()
     return [*await tx.activities.open_of(run.run_id)][:OPEN_ACTIVITIES_SHOWN]
 
@@ -123,6 +150,10 @@ class HistoryPage(Struct, frozen=True):
     run: Run
     events: Sequence[RecordedEvent]
     more: bool
+    derived: Sequence[DerivedEvent] = ()
+    """What follows from the events: see `core.audit.trail`."""
+    declared: MessageContracts | None = None
+    """What the registered workers declare for the run's type, if the page begins with its start."""
 
 
 async def history(
@@ -134,15 +165,24 @@ async def history(
     limit: int,
     wait_ms: int = 0,
     draining: asyncio.Event | None = None,
+    *,
+    audit: bool = False,
 ) -> HistoryPage:
-    """Events after a sequence number; with `wait_ms`, waits for the first one or the end of the run."""
+    """Events after a sequence number; with `wait_ms`, waits for the first one or the end of the run.
+
+    With `audit` also the events that follow from them.
+    """
 
     async def operation(tx: Tx) -> HistoryPage:
         run = await tx.runs.get(RunId(run_id))
         if run is None or run.workflow_id != workflow_id or run.namespace != namespace:
             raise no_run(workflow_id, run_id)
         events = await tx.histories.page(run.run_id, after, limit)
-        return HistoryPage(run, events, bool(events) and events[-1].sequence < run.last_sequence)
+        more = bool(events) and events[-1].sequence < run.last_sequence
+        if not audit:
+            return HistoryPage(run, events, more)
+        declared = await contracts_of(ctx, tx, run) if after == 0 else None
+        return HistoryPage(run, events, more, await audit_trail.of_page(tx, run, events), declared)
 
     if wait_ms <= 0:
         return await ctx.store.read(operation, long=True)
@@ -156,9 +196,16 @@ async def history(
 
 
 async def history_back(
-    ctx: EngineContext, namespace: str, workflow_id: str, run_id: str, before: int | None, limit: int
+    ctx: EngineContext,
+    namespace: str,
+    workflow_id: str,
+    run_id: str,
+    before: int | None,
+    limit: int,
+    *,
+    audit: bool = False,
 ) -> HistoryPage:
-    """Events before a sequence number, or the last ones, newest first."""
+    """Events before a sequence number, or the last ones, newest first; with `audit` also what follows from them."""
 
     async def operation(tx: Tx) -> HistoryPage:
         run = await tx.runs.get(RunId(run_id))
@@ -166,7 +213,9 @@ async def history_back(
             raise no_run(workflow_id, run_id)
         upto = run.last_sequence + 1 if before is None else before
         events = await tx.histories.page_back(run.run_id, upto, limit)
-        return HistoryPage(run, events, bool(events) and events[-1].sequence > 1)
+        more = bool(events) and events[-1].sequence > 1
+        derived = await audit_trail.of_page(tx, run, events[::-1]) if audit else ()
+        return HistoryPage(run, events, more, derived)
 
     return await ctx.store.read(operation, long=True)
 
@@ -194,7 +243,7 @@ async def result(
     """
 
     async def operation(tx: Tx) -> tuple[RunResult, bool]:
-        _, run = await _found(tx, namespace, workflow_id, run_id, host, chain)
+        _, run = await find_run(tx, namespace, workflow_id, run_id, host, chain)
         if run.is_open or run.status is RunStatus.COMPLETED:
             return RunResult(run), not run.is_open
         return RunResult(run, _closing_payload(await tx.histories.last_of_type(run.run_id, CLOSING))), True
@@ -206,7 +255,7 @@ async def result(
     return found
 
 
-async def _found(
+async def find_run(
     tx: Tx, namespace: str, workflow_id: str, run_id: str | None, host: RunHost, chain: RunId | None = None
 ) -> tuple[Instance, Run]:
     """The named run, the newest of a chain, or the newest of the workflow id."""
@@ -251,7 +300,7 @@ async def describe_activity(
     """A standalone activity: the newest with its id, or that of the named run."""
 
     async def operation(tx: Tx) -> StandaloneView:
-        _, run = await _found(tx, namespace, activity_id, run_id, RunHost.ACTIVITY)
+        _, run = await find_run(tx, namespace, activity_id, run_id, RunHost.ACTIVITY)
         activity = await tx.activities.get(ActivityId(f"{run.run_id}-a1"))
         assert activity is not None
         return StandaloneView(run, activity)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from penstock.core.model import RunId
 from penstock.core.visibility.binder import bind
 from penstock.core.visibility.fields import LISTED_STATUSES
 from penstock.core.visibility.filters import All, Column, ColumnTest, Filter, Relation, Some
+from penstock.core.visibility.live_tasks import LiveTasks
 from penstock.core.visibility.parser import has_operator, parse
 from penstock.core.visibility.query_errors import QueryProblem
 from penstock.core.visibility.syntax import Query
@@ -45,7 +47,7 @@ class RunCriteria(Struct, frozen=True):
             try:
                 yield bind(self.query, types, now_ms)
             except QueryProblem as problem:
-                raise _invalid(problem) from None
+                raise invalid_query(problem) from None
         if self.text is not None:
             columns = (Column.WORKFLOW_ID, Column.BUSINESS_KEY)
             yield Some(tuple(ColumnTest(each, Relation.CONTAINS, (self.text,)) for each in columns))
@@ -62,7 +64,7 @@ def read_query(text: str) -> Query:
     try:
         return parse(text)
     except QueryProblem as problem:
-        raise _invalid(problem) from None
+        raise invalid_query(problem) from None
 
 
 def read_query_or_text(text: str) -> Query | None:
@@ -71,13 +73,27 @@ def read_query_or_text(text: str) -> Query | None:
         return parse(text)
     except QueryProblem as problem:
         if has_operator(text):
-            raise _invalid(problem) from None
+            raise invalid_query(problem) from None
         return None
 
 
 async def page(ctx: EngineContext, criteria: RunCriteria, after: PageStart | None, limit: int) -> RunPage:
     async def operation(tx: Tx) -> RunPage:
         return await tx.visibility.page(await _search(tx, criteria), after, limit, LOOKS_MAX)
+
+    return await ctx.store.read(operation, long=True)
+
+
+async def page_with_tasks(
+    ctx: EngineContext, criteria: RunCriteria, after: PageStart | None, limit: int
+) -> tuple[RunPage, Mapping[RunId, Sequence[LiveTasks]]]:
+    """A page, and the live tasks of its open runs, of one snapshot."""
+
+    async def operation(tx: Tx) -> tuple[RunPage, Mapping[RunId, Sequence[LiveTasks]]]:
+        found = await tx.visibility.page(await _search(tx, criteria), after, limit, LOOKS_MAX)
+        open_ids = [run.run_id for run in found.runs if run.is_open]
+        counted = await tx.tasks.live_by_state(open_ids) if open_ids else []
+        return found, dict(zip(open_ids, counted, strict=True))
 
     return await ctx.store.read(operation, long=True)
 
@@ -118,7 +134,7 @@ async def _search(tx: Tx, criteria: RunCriteria) -> RunSearch:
     return RunSearch(criteria.namespace, criteria.filter(types, tx.now_ms))
 
 
-def _invalid(problem: QueryProblem) -> InvalidInput:
+def invalid_query(problem: QueryProblem) -> InvalidInput:
     errors = {"query": [str(problem)]}
     return InvalidInput(
         Reason.INVALID_QUERY,

@@ -11,6 +11,7 @@ from penstock.core.why.values import Constraint
 from penstock.core.why.workers import UNSERVED, QueueWorkers, RouteWait, worker_constraint
 from penstock.engine.context import EngineContext
 from penstock.engine.matching.snapshot import worker_loads
+from penstock.ports.gather import gather
 from penstock.ports.store import Tx
 
 ROUTES_SCANNED_MAX = 200
@@ -29,8 +30,7 @@ async def load_workers(
     """The workers of a queue with their cohorts and running tasks; `workers` if they were read already."""
     if workers is None:
         workers = await tx.workers.list(namespace, queue)
-    cohorts = await tx.cohorts.list(namespace, queue)
-    held = await worker_loads(tx, workers, kind)
+    cohorts, held = await gather(tx.cohorts.list(namespace, queue), worker_loads(tx, workers, kind))
     running = {worker_id: each.running for worker_id, each in held.items()}
     return QueueWorkers(workers, cohorts, running, tx.now_ms, ctx.settings.polls.worker_stale_after_ms)
 

@@ -35,7 +35,7 @@ async def _unblock(ctx: EngineContext, worker: WorkerRecord, run_id: RunId) -> b
             return False
         if not may_fit(run.blocked, run.workflow_type, worker):
             return False
-        requeue(tx, replace(task, state=TaskState.READY, available_at_ms=tx.now_ms), TaskState.DELAYED)
+        requeue(tx, run, replace(task, state=TaskState.READY, available_at_ms=tx.now_ms), TaskState.DELAYED)
         return True
 
     return await ctx.store.transact(operation, key=run_id)

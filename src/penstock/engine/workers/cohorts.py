@@ -33,7 +33,7 @@ async def _change(
         status = WorkerStatus.DRAINING if intent == DRAINING else WorkerStatus.ACTIVE
         for worker in await tx.workers.list(namespace, task_queue):
             if (worker.build_id or "") == cohort.build_id and worker.status is not status:
-                tx.workers.mark(namespace, worker.worker_id, status)
+                tx.workers.mark(worker, status)
         await notify_pollers(tx, namespace, task_queue)
         return cohort
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from penstock.core.limits.rate_reports import RateReport
 from penstock.core.model import Cohort, TaskId, WorkerRecord, WorkerStatus
+from penstock.core.operations import journal_lines
 from penstock.core.scheduling.cohorts import DRAINING, status_now
 from penstock.engine.activities import activity_reports
 from penstock.engine.context import EngineContext
@@ -90,11 +91,27 @@ async def _register(ctx: EngineContext, request: Registration) -> WorkerRecord:
             session_at_ms=_session_at_ms(before, request, tx.now_ms),
         )
         tx.workers.save(worker)
+        if ctx.store.journals and not (is_active and _runs_the_same(before, worker)):
+            tx.journal.append(journal_lines.worker(worker, _journal_state(worker), tx.now_ms))
         return worker
 
     worker = await ctx.store.transact(operation, key=f"worker:{request.namespace}:{worker_id}")
     await unblock(ctx, worker)
     return worker
+
+
+def _runs_the_same(before: WorkerRecord | None, worker: WorkerRecord) -> bool:
+    """Whether nothing changed that a claim looks at."""
+    return before is not None and _capacity(before) == _capacity(worker)
+
+
+def _capacity(worker: WorkerRecord) -> tuple[Any, ...]:
+    types = worker.activity_types, worker.workflow_types, worker.build_id
+    return worker.task_queue, worker.activity_slots, worker.workflow_slots, *types, worker.session_at_ms
+
+
+def _journal_state(worker: WorkerRecord) -> str:
+    return "draining" if worker.status is WorkerStatus.DRAINING else "registered"
 
 
 def _session_at_ms(before: WorkerRecord | None, request: Registration, now_ms: int) -> int:
@@ -170,6 +187,7 @@ async def heartbeat(
                 f"Worker {worker_id!r} is not registered in this namespace.",
                 worker_id=worker_id,
             )
+        before = worker
         cohort = await tx.cohorts.get(namespace, worker.task_queue, worker.build_id or "")
         worker = replace(
             worker,
@@ -183,6 +201,8 @@ async def heartbeat(
             updated_at_ms=tx.now_ms,
         )
         tx.workers.heartbeat(worker)
+        if ctx.store.journals and (before.status is not worker.status or not _runs_the_same(before, worker)):
+            tx.journal.append(journal_lines.worker(worker, _journal_state(worker), tx.now_ms))
         return worker
 
     worker = await ctx.store.transact(operation, key=f"worker:{namespace}:{worker_id}")
@@ -210,6 +230,8 @@ async def deregister(ctx: EngineContext, namespace: str, worker_id: str) -> Dere
                 worker_id=worker_id,
             )
         tx.workers.delete(namespace, worker_id)
+        if ctx.store.journals:
+            tx.journal.append(journal_lines.worker(worker, "left", tx.now_ms))
         await notify_pollers(tx, namespace, worker.task_queue)
         return await tx.tasks.leased_by(namespace, worker_id)
 

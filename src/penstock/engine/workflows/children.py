@@ -26,22 +26,28 @@ from penstock.core.model import (
     TimerState,
 )
 from penstock.core.scheduling.leases import freed
+from penstock.engine.context import EngineContext
 from penstock.engine.messaging import messages, outbox
 from penstock.engine.runs import workflow_ids
 from penstock.engine.runs.history_writer import append, enqueue_workflow_task
+from penstock.engine.workflows.start_caps import StartCaps, any_caps, first_task_at_ms
 from penstock.engine.workflows.successors import pinned
 from penstock.ports.store import Tx
 
 
-async def start_children(tx: Tx, parent: Run, children: Sequence[NewChild]) -> tuple[Run, bool]:
+async def start_children(
+    ctx: EngineContext, tx: Tx, parent: Run, children: Sequence[NewChild]
+) -> tuple[Run, StartCaps | None, bool]:
     """Record new children with their first events and tasks; True if one could not be started.
 
-    A child whose workflow id is in use or invalid fails at once, as an event that the parent's code can catch. If the
-    parent closes in the same workflow task, the child's close policy is applied.
+    A child whose workflow id is in use or invalid, or that a cap on runs refuses, fails at once, as an event that the
+    parent's code can catch. If the parent closes in the same workflow task, the child's close policy is applied. The
+    caller records the caps, if there are any, as its last act.
     """
     if not children:
-        return parent, False
+        return parent, None, False
     state = ChildState.OPEN if parent.is_open else ChildState.CLOSED
+    caps, children = await _under_caps(ctx, tx, parent, children)
     refused: list[NewEvent] = []
     for new, begun in zip(children, await _begun(tx, children), strict=True):
         if begun is None:
@@ -49,13 +55,30 @@ async def start_children(tx: Tx, parent: Run, children: Sequence[NewChild]) -> t
             refused.append(_refused(new))
             continue
         tx.children.insert(replace(new.child, state=state))
-        await _start(tx, parent, begun, new.at_ms)
+        await _start(tx, parent, begun, tx.now_ms if new.at_ms is None else new.at_ms, caps)
         if not parent.is_open:
             outbox.apply_close_policy(tx, parent, new.child)
     if refused and parent.is_open:
         parent = replace(parent, open_children=parent.open_children - len(refused))
         parent = append(tx, parent, refused)
-    return parent, bool(refused)
+    return parent, caps, bool(refused)
+
+
+async def _under_caps(
+    ctx: EngineContext, tx: Tx, parent: Run, children: Sequence[NewChild]
+) -> tuple[StartCaps | None, Sequence[NewChild]]:
+    """The caps on runs that concern the children, if any, and the children, each with what refuses it."""
+    if not await any_caps(tx, parent.namespace):
+        return None, children
+    runs = [new.run for new in children if new.problem is None]
+    caps = await StartCaps.locked(ctx, tx, runs, replaces=False)
+    return caps, [_checked(caps, new) for new in children]
+
+
+def _checked(caps: StartCaps, new: NewChild) -> NewChild:
+    """A child, with the cap on runs that refuses it as its problem."""
+    refusal = None if new.problem is not None else caps.refusal(new.run)
+    return new if refusal is None else replace(new, refusal=str(refusal))
 
 
 class Begun(Struct, frozen=True):
@@ -71,7 +94,7 @@ async def _begun(tx: Tx, children: Sequence[NewChild]) -> Sequence[Begun | None]
 
     Of two children with the same id in one workflow task, the second is refused.
     """
-    fit = [new for new in children if new.problem is None]
+    fit = [new for new in children if new.problem is None and new.refusal is None]
     asked = [Instance(new.run.namespace, new.run.workflow_id, new.run.run_id, 1) for new in fit]
     begun: dict[RunId, Begun] = {}
     ids: set[str] = set()
@@ -105,18 +128,22 @@ async def _reusing(tx: Tx, new: NewChild) -> Begun | None:
     raise workflow_ids.busy(new.run.workflow_id)
 
 
-async def _start(tx: Tx, parent: Run, begun: Begun, at_ms: int | None) -> None:
+async def _start(tx: Tx, parent: Run, begun: Begun, at_ms: int, caps: StartCaps | None) -> None:
     run = begun.run
     if run.compatibility is None and run.task_queue != parent.task_queue:
         run = replace(run, compatibility=await pinned(tx, run.namespace, run.task_queue))
     streams = () if begun.replaced is None else await messages.begin_after(tx, begun.replaced, run)
+    if caps is not None:
+        run = await caps.admit(run, at_ms, replaces=False)
     run = append(tx, run, [started(run), *streams])
-    tx.runs.insert(await enqueue_workflow_task(tx, run, at_ms=at_ms))
+    tx.runs.insert(await enqueue_workflow_task(tx, run, at_ms=first_task_at_ms(run, at_ms)))
 
 
 def _refused(new: NewChild) -> NewEvent:
     if new.problem is not None:
         kind, message = "InvalidWorkflowId", f"The child was not started: {new.problem}"
+    elif new.refusal is not None:
+        kind, message = "RunCapReached", new.refusal
     else:
         kind, message = "WorkflowAlreadyStarted", f"The workflow id {new.child.workflow_id!r} is in use."
     return NewEvent(
@@ -172,7 +199,7 @@ async def ask_to_stop(
         ending = tuple(dict.fromkeys((*kept.ending, *(each.step for each in running))))
         run = replace(run, waits=replace(kept, ending=ending))
     for activity in waiting:
-        _cancelled(tx, activity, live.get(activity.task_id))
+        cancel_activity(tx, activity, live.get(activity.task_id))
     events = [
         NewEvent(EventType.ACTIVITY_CANCELLED, activity_payload(each) | _BEFORE_IT_RAN)
         for each in (*waiting, *never_begun)
@@ -200,7 +227,8 @@ _BEFORE_IT_RAN = {
 }
 
 
-def _cancelled(tx: Tx, activity: Activity, task: Task | None) -> None:
+def cancel_activity(tx: Tx, activity: Activity, task: Task | None) -> None:
+    """Cancel an activity at once; its worker learns at its next heartbeat or report."""
     ended = replace(activity, status=ActivityStatus.CANCELLED, closed_at_ms=tx.now_ms, deadline_at_ms=None)
     tx.activities.save(ended)
     if task is not None:
@@ -211,5 +239,5 @@ async def _give_up_activities(tx: Tx, run: Run, steps: set[int]) -> Run:
     """Cancel activities at once; their workers learn at the next heartbeat or report."""
     cancelled, live = await _open_activities(tx, run, steps)
     for activity in cancelled:
-        _cancelled(tx, activity, live.get(activity.task_id))
+        cancel_activity(tx, activity, live.get(activity.task_id))
     return replace(run, open_activities=run.open_activities - len(cancelled))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.core.external_payloads import blob_of
 from penstock.core.history import structural_limits
-from penstock.core.model import Blob, OutboxKind, OutboxMessage, Run, RunId
+from penstock.core.model import OutboxKind, OutboxMessage, Run, RunId
 from penstock.engine.context import EngineContext
 from penstock.engine.messaging import outbox
 from penstock.engine.messaging.signals import Signal, check_accepts_signals, counted, received
@@ -80,7 +81,7 @@ async def _apply(ctx: EngineContext, tx: Tx, receiver: Run, message: OutboxMessa
 
 def _signal(message: OutboxMessage, request: dict[str, Any]) -> Signal:
     address = Address(message.namespace, message.workflow_id)
-    return Signal(address, str(request["signal_name"]), Blob(request["arguments"]))
+    return Signal(address, str(request["signal_name"]), blob_of(request["arguments"]))
 
 
 def _failure_of(error: PenstockError) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from penstock.engine.context import EngineContext
 from penstock.engine.messaging import outbox
 from penstock.engine.runs.address import Address, on_run
 from penstock.engine.runs.history_writer import record_external_event
-from penstock.engine.workflows import external_requests
+from penstock.engine.workflows import cancellation_requests, external_requests
 from penstock.engine.workflows.run_close import EndMode, end_open
 from penstock.errors import NotFound
 from penstock.ports.store import Tx
@@ -89,7 +89,12 @@ async def _end_child(ctx: EngineContext, message: OutboxMessage) -> bool:
         if await tx.outbox.get(message.message_id) is None:
             return False
         tx.outbox.delete(message.message_id)
-        if run.is_open and outbox.is_for(message, run):
+        if not run.is_open or not outbox.is_for(message, run):
+            return True
+        deadline_ms = outbox.deadline_of(message)
+        if deadline_ms is not None:
+            await cancellation_requests.cancel_child(ctx, tx, run, outbox.reason_of(message), deadline_ms)
+        else:
             await end_open(ctx, tx, run, _ENDS[message.kind], outbox.reason_of(message))
         return True
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core import json_text
+from penstock.core.attribution import caused_by
 from penstock.core.history import lineage
 from penstock.core.history.command_effects import closed
 from penstock.core.history.events import EventType
@@ -29,10 +30,11 @@ from penstock.core.model import (
     UpdateStatus,
 )
 from penstock.core.scheduling.leases import freed
-from penstock.core.timestamps import iso_or_none
-from penstock.core.waits import NO_WAITS
+from penstock.core.timestamps import iso, iso_or_none
+from penstock.core.waits import NO_WAITS, CancellationRequest
 from penstock.engine.context import EngineContext
 from penstock.engine.messaging import outbox
+from penstock.engine.runs import run_places
 from penstock.engine.runs.address import Address, check_open, on_run
 from penstock.engine.runs.fire_closed import report_closed
 from penstock.engine.runs.history_writer import (
@@ -107,7 +109,7 @@ async def end_run(
         check_open(run)
         run = await end_open(ctx, tx, run, end, reason)
         outcome = CANCEL_REQUESTED_OUTCOME if run.is_open else run.status.value
-        receipt = {"command_id": f"{run.run_id}-{end.value}", "outcome": outcome, "run_id": run.run_id}
+        receipt = {"command_id": command_id(run, end), "outcome": outcome, "run_id": run.run_id}
         retain(tx, run, request, receipt)
         return EndResult(run, outcome)
 
@@ -115,27 +117,39 @@ async def end_run(
 
 
 async def end_open(ctx: EngineContext, tx: Tx, run: Run, end: EndMode, reason: str | None) -> Run:
-    """Close a locked, open run, or deliver the cancel request to its code."""
-    if end is EndMode.CANCEL and run.waits.receives_cancel:
-        return await _request_cancel(tx, run, reason)
+    """Close a locked, open run, or deliver the cancel request to its code. One that waits to start has nothing to clean
+    up: it is closed.
+    """
+    if end is EndMode.CANCEL and run.waits.receives_cancel and not run.waits.to_start:
+        run = await request_cancel(ctx, tx, run, reason)
+        tx.runs.save(run)
+        return run
     return await close_now(ctx, tx, run, end, reason)
 
 
-async def _request_cancel(tx: Tx, run: Run, reason: str | None) -> Run:
-    """Deliver a cancel request to the run's code, once. A delayed first workflow task becomes ready."""
+async def request_cancel(ctx: EngineContext, tx: Tx, run: Run, reason: str | None) -> Run:
+    """Deliver a cancel request to the run's code, once; the caller saves the run.
+
+    A delayed first workflow task becomes ready.
+    """
     waiting = run.waits
     if waiting.cancelling:
         return run
     run = replace(run, waits=replace(waiting, cancelling=True))
     reason_text = reason or f"{EndMode.CANCEL.value} requested"
-    run = await record_external_event(
-        tx, run, [NewEvent(EventType.CANCEL_REQUESTED, {"reason": reason_text})]
-    )
-    live = await tx.tasks.lock_workflow_task(run.run_id)
-    if live is not None and live.state is TaskState.DELAYED and not waiting.concurrent:
-        requeue(tx, replace(live, state=TaskState.READY, available_at_ms=tx.now_ms), TaskState.DELAYED)
-    tx.runs.save(run)
+    run = await record_external_event(tx, run, [_requested(ctx, run, EndMode.CANCEL, reason_text)])
+    if not waiting.concurrent:
+        await make_ready(tx, run)
     return run
+
+
+async def make_ready(tx: Tx, run: Run) -> None:
+    """End the delay of a run's plain workflow task, if it has one. Under a cap on runs it waits on."""
+    if run.waits.to_start:
+        return
+    live = await tx.tasks.lock_workflow_task(run.run_id)
+    if live is not None and live.state is TaskState.DELAYED and live.update_id is None:
+        requeue(tx, run, replace(live, state=TaskState.READY, available_at_ms=tx.now_ms), TaskState.DELAYED)
 
 
 async def close_cancelled(ctx: EngineContext, tx: Tx, run: Run) -> Run:
@@ -159,19 +173,48 @@ async def close_now(ctx: EngineContext, tx: Tx, run: Run, end: EndMode, reason: 
     """Close a locked, open run without running its code."""
     reason_text = reason or f"{end.value} requested"
     run, _ = await flush_buffered_events(tx, run)
-    return await _close(
-        ctx, tx, run, end, reason_text, [NewEvent(_END_EVENTS[end].request, {"reason": reason_text})]
-    )
+    return await _close(ctx, tx, run, end, reason_text, [_requested(ctx, run, end, reason_text)])
+
+
+def _requested(ctx: EngineContext, run: Run, end: EndMode, reason_text: str) -> NewEvent:
+    payload = {
+        "reason": reason_text,
+        "command_type": end.value,
+        "workflow_command_id": command_id(run, end),
+    }
+    return NewEvent(_END_EVENTS[end].request, payload | caused_by(ctx.caller))
+
+
+def command_id(run: Run, end: EndMode) -> str:
+    """The id of the command that ends a run; there is one of a kind."""
+    return f"{run.run_id}-{end.value}"
 
 
 async def _close(
-    ctx: EngineContext, tx: Tx, run: Run, end: EndMode, reason_text: str, first: Sequence[NewEvent]
+    ctx: EngineContext,
+    tx: Tx,
+    run: Run,
+    end: EndMode,
+    reason_text: str,
+    first: Sequence[NewEvent],
+    overdue: CancellationRequest | None = None,
 ) -> Run:
+    """Close a run without running its code. `overdue` is the request whose deadline closes it."""
     ending = _END_EVENTS[end]
     around = await close_open_work(tx, run)
-    last = NewEvent(
-        ending.event, {"reason": reason_text, "message": reason_text, "closed_reason": ending.status.value}
-    )
+    payload = {
+        "reason": reason_text,
+        "message": reason_text,
+        "closed_reason": ending.status.value,
+        "workflow_command_id": command_id(run, end),
+    }
+    if overdue is not None:
+        payload |= {
+            "message": "The code did not end in the time that it had to clean up.",
+            "workflow_command_id": overdue.id,
+            "cleanup_deadline_at": iso(overdue.deadline_at_ms),
+        }
+    last = NewEvent(ending.event, payload | caused_by(ctx.caller))
     run = append_last(tx, run, [*first, *around, last])
     run = closed(run, ending.status, ending.status.value, tx.now_ms)
     run = await settle(ctx, tx, run, last)
@@ -180,12 +223,16 @@ async def _close(
 
 
 async def expire_run(ctx: EngineContext, run_id: RunId) -> bool:
-    """Close a run whose execution or run timeout has passed."""
+    """Close a run whose execution or run timeout, or whose time to clean up, has passed."""
 
     async def operation(tx: Tx) -> bool:
         run = await tx.runs.lock(run_id)
         if run is None or not run.is_open or run.deadline_at_ms is None or run.deadline_at_ms > tx.now_ms:
             return False
+        asked = run.waits.cancellation
+        if asked is not None and asked.deadline_at_ms == run.deadline_at_ms:
+            await _close_uncleaned(ctx, tx, run, asked)
+            return True
         by_execution = run.execution_deadline_at_ms is not None and run.execution_deadline_at_ms <= tx.now_ms
         kind = "execution_timeout" if by_execution else "run_timeout"
         run, _ = await flush_buffered_events(tx, run)
@@ -208,6 +255,12 @@ async def expire_run(ctx: EngineContext, run_id: RunId) -> bool:
         return True
 
     return await ctx.store.transact(operation, key=run_id)
+
+
+async def _close_uncleaned(ctx: EngineContext, tx: Tx, run: Run, asked: CancellationRequest) -> None:
+    """Close a run as cancelled whose code did not end in the time that it had to clean up."""
+    run, _ = await flush_buffered_events(tx, run)
+    await _close(ctx, tx, run, EndMode.CANCEL, asked.reason or "cancellation requested", [], asked)
 
 
 async def close_open_work(tx: Tx, run: Run, *, but: TaskId | None = None) -> Sequence[NewEvent]:
@@ -261,8 +314,10 @@ async def settle(
         await _fail_updates(tx, run, answered)
         outbox.notify_parent(tx, run, last)
         report_closed(tx, run)
+        run_places.give_back(ctx, tx, run)
     else:
         moved = await carry_over(tx, run, successor.run, cursors, answered)
+        successor = replace(successor, run=run_places.hand_on(tx, run, successor.run))
         await begin(tx, run, successor, moved)
     if run.buffered:
         tx.histories.clear_buffer(run.run_id)
@@ -270,7 +325,7 @@ async def settle(
 
 
 def _next_attempt(ctx: EngineContext, run: Run, last: NewEvent, now_ms: int) -> Successor | None:
-    if run.lineage == NO_LINEAGE or run.waits.cancelling:
+    if run.lineage == NO_LINEAGE or run.waits.cancelling or run.waits.cancellation is not None:
         return None
     kinds = [last.payload.get(name) for name in ("exception_type", "exception_class")]
     hopeless = bool(last.payload.get("non_retryable"))

@@ -17,10 +17,12 @@ from msgspec.structs import replace
 from penstock.core.model import Run, RunId, Task, TaskState
 from penstock.engine.activities import activity_reports
 from penstock.engine.context import EngineContext
+from penstock.engine.runs import operator_commands
 from penstock.engine.runs.address import Address, check_open, check_workflow, on_run
 from penstock.engine.runs.history_writer import is_stranded, requeue, schedule_next_task
 from penstock.engine.workflows import workflow_reports
 from penstock.errors import PenstockError
+from penstock.ports.gather import gather
 from penstock.ports.store import Tx
 
 RUNS_SCANNED_MAX: Final = 1_000
@@ -78,19 +80,37 @@ async def repair(ctx: EngineContext, address: Address) -> RepairResult:
     async def act(tx: Tx, run: Run) -> RepairResult:
         check_workflow(run)
         check_open(run)
-        return await _requeue_task(tx, run)
+        repaired = await _requeue_task(tx, run)
+        if repaired.outcome is RepairOutcome.DISPATCHED:
+            operator_commands.retain(ctx, tx, run, operator_commands.REPAIR, repaired.outcome)
+        return repaired
 
     repaired = await on_run(ctx, address, act)
     if repaired.outcome is RepairOutcome.NOT_NEEDED and await _take_back(ctx, repaired.run):
         repaired = replace(repaired, outcome=RepairOutcome.DISPATCHED)
+        await _retain_reclaim(ctx, repaired.run)
     log.info("repair", run_id=repaired.run.run_id, outcome=repaired.outcome.value)
     return repaired
 
 
+async def _retain_reclaim(ctx: EngineContext, run: Run) -> None:
+    """Record a repair that took back an expired lease, which has a transaction of its own."""
+
+    async def operation(tx: Tx) -> None:
+        found = await tx.runs.lock(run.run_id)
+        if found is not None:
+            outcome = RepairOutcome.DISPATCHED
+            operator_commands.retain(ctx, tx, found, operator_commands.REPAIR, outcome)
+
+    await ctx.store.transact(operation, key=run.run_id)
+
+
 async def candidates(ctx: EngineContext, namespace: str, limit: int) -> Candidates:
     async def operation(tx: Tx) -> Candidates:
-        tasks = await tx.namespace_stats.overdue_tasks(namespace, tx.now_ms, limit + 1)
-        ids = await tx.namespace_stats.without_task(namespace, RUNS_SCANNED_MAX, RUNS_SCANNED_MAX)
+        tasks, ids = await gather(
+            tx.namespace_stats.overdue_tasks(namespace, tx.now_ms, limit + 1),
+            tx.namespace_stats.without_task(namespace, RUNS_SCANNED_MAX, RUNS_SCANNED_MAX),
+        )
         found = await tx.runs.get_many(ids) if ids else ()
         runs = [run for run in found if run is not None and is_stranded(run)]
         return Candidates(tx.now_ms, tasks[:limit], runs[:limit], len(tasks) > limit, len(runs) > limit)
@@ -164,6 +184,8 @@ async def _repair_run(ctx: EngineContext, run_id: RunId) -> bool:
 async def _requeue_task(tx: Tx, run: Run) -> RepairResult:
     """Create a missing workflow task, or end the backoff of a failed one."""
     live = await tx.tasks.lock_workflow_task(run.run_id)
+    if run.waits.paused is not None:
+        return RepairResult(run, RepairOutcome.NOT_NEEDED)
     if live is None:
         if not is_stranded(run):
             return RepairResult(run, RepairOutcome.NOT_NEEDED)
@@ -173,7 +195,7 @@ async def _requeue_task(tx: Tx, run: Run) -> RepairResult:
     backs_off = live.state is TaskState.DELAYED and (run.task_failures or run.blocked is not None)
     if not backs_off:
         return RepairResult(run, RepairOutcome.NOT_NEEDED)
-    requeue(tx, replace(live, state=TaskState.READY, available_at_ms=tx.now_ms), TaskState.DELAYED)
+    requeue(tx, run, replace(live, state=TaskState.READY, available_at_ms=tx.now_ms), TaskState.DELAYED)
     return RepairResult(run, RepairOutcome.DISPATCHED)
 
 

@@ -51,8 +51,9 @@ from penstock.engine.runs.history_writer import (
 from penstock.engine.runs.idempotency import retain
 from penstock.engine.runs.workflow_ids import Replaced
 from penstock.engine.visibility.search_attributes import check_start
+from penstock.engine.workflows import start_caps
 from penstock.engine.workflows.run_close import EndMode, close_now
-from penstock.engine.workflows.successors import pinned
+from penstock.engine.workflows.start_caps import StartCaps, first_task_at_ms
 from penstock.errors import Conflict, Reason
 from penstock.ports.gather import gather
 from penstock.ports.store import Transaction, Tx
@@ -109,6 +110,8 @@ class Start(Struct, frozen=True):
     """Of a workflow: whether a cancel request before its first workflow task is delivered to its code."""
     fire: FireKey | None = None
     """The fire of a schedule that this start carries out."""
+    concurrency_key: str | None = None
+    """Of a workflow: the key whose cap on runs counts it."""
 
     @property
     def id_policy(self) -> IdPolicy:
@@ -147,21 +150,33 @@ def workflow_start(
 
     async def operation(tx: Tx) -> StartResult:
         await check_start(tx, request.namespace, request.search_attributes)
-        taking = _take_id(ctx, tx, request, Instance(request.namespace, workflow_id, run_id, 1), signal)
-        compatibility, taken = await gather(_pin(tx, request), taking)
+        instance = Instance(request.namespace, workflow_id, run_id, 1)
+        taking = _take_id(tx, request, instance, signal)
+        (build_id, may_be_capped), taken = await gather(_context(tx, request), taking)
         if isinstance(taken, StartResult):
             return taken
         started_at_ms = workflow_ids.started_at_ms(taken.replaced, tx.now_ms)
-        run = _new_run(request, RunHost.WORKFLOW, workflow_id, run_id, compatibility, started_at_ms)
+        run = _new_run(request, RunHost.WORKFLOW, workflow_id, run_id, build_id, started_at_ms)
         run = replace(run, run_number=taken.run_number)
-        streams = await messages.begin_after(tx, taken.replaced, run) if taken.replaced else ()
-        run = append(tx, run, [started(run), *streams])
+        ready_at_ms = tx.now_ms + request.delay_ms
+        caps = await StartCaps.locked(ctx, tx, [run]) if may_be_capped else None
+        if caps is not None and (refusal := caps.refusal(run)) is not None:
+            _give_up(tx, taken, instance)
+            raise refusal
+        replaced = await _take_over(ctx, tx, taken, run_id)
+        if caps is not None:
+            if taken.replaced is not None and taken.replaced.is_open:
+                caps.give_way(taken.replaced)
+            run = await caps.admit(run, ready_at_ms)
+        streams = await messages.begin_after(tx, replaced, run) if replaced else ()
+        run = append(tx, run, [started(run, ctx.caller), *streams])
         if signal is not None:
             run = counted(run)
-            run = buffer_events(tx, run, [received(run, signal)])
+            run = buffer_events(tx, run, [received(run, signal, ctx.caller)])
             retain(tx, run, signal.request, receipt_of(run))
-        run = await enqueue_workflow_task(tx, run, at_ms=tx.now_ms + request.delay_ms)
+        run = await enqueue_workflow_task(tx, run, at_ms=first_task_at_ms(run, ready_at_ms))
         tx.runs.insert(run)
+        start_caps.record(caps)
         return StartResult(run, StartOutcome.STARTED_NEW)
 
     return Transaction(operation, f"workflow:{request.namespace}:{workflow_id}")
@@ -210,10 +225,11 @@ def activity_start(ctx: EngineContext, request: Start, command: ScheduleActivity
 
     async def operation(tx: Tx) -> StartResult:
         instance = Instance(request.namespace, activity_id, run_id, 1)
-        taken = await _take_id(ctx, tx, request, instance, host=RunHost.ACTIVITY)
+        taken = await _take_id(tx, request, instance, host=RunHost.ACTIVITY)
         if isinstance(taken, StartResult):
             existing = await tx.activities.get(ActivityId(f"{taken.run.run_id}-a1"))
             return replace(taken, activity=existing)
+        await _take_over(ctx, tx, taken, run_id)
         started_at_ms = workflow_ids.started_at_ms(taken.replaced, tx.now_ms)
         run = _new_run(request, RunHost.ACTIVITY, activity_id, run_id, request.build_id, started_at_ms)
         run = replace(run, run_number=taken.run_number)
@@ -237,21 +253,23 @@ def _made_id(prefix: str, request: Start, run_id: RunId) -> str:
     return f"{prefix}-{hashlib.sha256(request.start_key.encode()).hexdigest()[:32]}"
 
 
-async def _pin(tx: Tx, request: Start) -> str | None:
-    """The build id that the run is pinned to: the requested one, else the promoted cohort's, else none."""
-    return request.build_id or await pinned(tx, request.namespace, request.task_queue)
+async def _context(tx: Tx, request: Start) -> tuple[str | None, bool]:
+    """The build id that the run is pinned to (the requested one, else the promoted cohort's, else none), and whether
+    the namespace may have caps on runs.
+    """
+    promoted, may_be_capped = await tx.cohorts.start_context(request.namespace, request.task_queue)
+    return request.build_id or promoted, may_be_capped
 
 
 class Taken(Struct, frozen=True):
-    """The id is reserved for this start."""
+    """The id is reserved for this start, or that of a run that `_take_over` replaces."""
 
     run_number: int = 1
     replaced: Run | None = None
-    """The closed run that the id named before, locked."""
+    """The run that the id named before, locked."""
 
 
 async def _take_id(
-    ctx: EngineContext,
     tx: Tx,
     request: Start,
     instance: Instance,
@@ -272,7 +290,7 @@ async def _take_id(
             return decided
         locked = await workflow_ids.lock_newest(tx, existing)
         if locked is not None and decide_start(locked.run, request.id_policy) is decided:
-            return await _decided(ctx, tx, request, locked, decided, instance.run_id)
+            return await _decided(tx, request, locked, decided)
     raise workflow_ids.busy(instance.workflow_id)
 
 
@@ -313,10 +331,8 @@ async def _answered_before(
     return None if run is None else StartResult(run, StartOutcome.RETURNED_EXISTING_ACTIVE, deduplicated=True)
 
 
-async def _decided(
-    ctx: EngineContext, tx: Tx, request: Start, locked: Replaced, decided: StartDecision, run_id: RunId
-) -> Taken | StartResult:
-    """Apply a decision made under the lock of the newest run."""
+async def _decided(tx: Tx, request: Start, locked: Replaced, decided: StartDecision) -> Taken | StartResult:
+    """The outcome of a decision made under the lock of the newest run."""
     existing = locked.run
     if decided is StartDecision.USE_EXISTING:
         again = await _answered_before(
@@ -327,10 +343,24 @@ async def _decided(
         outcome = StartOutcome.RETURNED_EXISTING_ACTIVE
         workflow_ids.retain_start(tx, existing, request.start_key, outcome)
         return StartResult(existing, outcome)
-    if decided is StartDecision.TERMINATE_AND_START:
-        existing = await close_now(ctx, tx, existing, EndMode.TERMINATE, TERMINATED_BY_START)
-    workflow_ids.replace_newest(tx, existing, run_id, locked.next_number)
     return Taken(locked.next_number, existing)
+
+
+async def _take_over(ctx: EngineContext, tx: Tx, taken: Taken, run_id: RunId) -> Run | None:
+    """Point the id at the new run, in place of one that is closed before; returns that one."""
+    before = taken.replaced
+    if before is None:
+        return None
+    if before.is_open:
+        before = await close_now(ctx, tx, before, EndMode.TERMINATE, TERMINATED_BY_START)
+    workflow_ids.replace_newest(tx, before, run_id, taken.run_number)
+    return before
+
+
+def _give_up(tx: Tx, taken: Taken, instance: Instance) -> None:
+    """Release the id of a start that is refused, for callers that record its refusal in the same transaction."""
+    if taken.replaced is None:
+        tx.runs.release(instance)
 
 
 def _in_use(existing: Run, request: Start) -> Conflict:
@@ -390,12 +420,18 @@ def _new_run(
         start_key=request.start_key,
         last_progress_at_ms=now_ms,
         deadline_at_ms=earliest(execution_deadline, run_deadline),
-        lineage=NO_LINEAGE if request.fire is None else Lineage(fire=request.fire),
+        lineage=_lineage(request),
         last_step=hosts,
         last_task=hosts,
         open_activities=hosts,
         waits=_first_waits(request, host),
     )
+
+
+def _lineage(request: Start) -> Lineage:
+    if request.fire is None and request.concurrency_key is None:
+        return NO_LINEAGE
+    return Lineage(fire=request.fire, concurrency_key=request.concurrency_key)
 
 
 def _first_waits(request: Start, host: RunHost) -> waits.Waits:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.core.history import cancellation
 from penstock.core.history.events import EventType
 from penstock.core.history.lineage import Successor
 from penstock.core.history.payloads import started, update_accepted
@@ -44,7 +45,9 @@ async def begin(tx: Tx, before: Run, successor: Successor, along: CarriedOver) -
         open_updates=along.updates,
         last_request=before.last_request,
     )
-    run = append(tx, run, [started(run), *along.events])
+    asked = run.waits.cancellation
+    cancelling = [] if asked is None else [cancellation.requested(run, asked)]
+    run = append(tx, run, [started(run), *cancelling, *along.events])
     run = buffer_events(tx, run, along.signals)
     run = await enqueue_workflow_task(tx, run, at_ms=successor.at_ms)
     tx.runs.insert(run)

@@ -20,15 +20,28 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.core.attribution import caused_by
 from penstock.core.history import divergence
 from penstock.core.history.command_effects import CommandEffects
-from penstock.core.history.commands import Command, ContinueAsNew, OnUpdate, StartChild
+from penstock.core.history.commands import Command, ContinueAsNew, OnUpdate, OpenSignalWait, StartChild
 from penstock.core.history.decide import advance
 from penstock.core.history.divergence import Divergence
 from penstock.core.history.events import EventType
+from penstock.core.history.recorder import release_held
 from penstock.core.last_error import join_error
 from penstock.core.messaging.messages import Cursor
-from penstock.core.model import RecordedEvent, Run, RunId, Task, TaskId, TaskKind, TaskState, Update, run_of
+from penstock.core.model import (
+    NewEvent,
+    RecordedEvent,
+    Run,
+    RunId,
+    Task,
+    TaskId,
+    TaskKind,
+    TaskState,
+    Update,
+    run_of,
+)
 from penstock.core.operations import journal_lines
 from penstock.core.scheduling.leases import (
     HANDED_BACK,
@@ -49,7 +62,7 @@ from penstock.core.scheduling.retries import (
 )
 from penstock.engine.activities.death_detection import record_death
 from penstock.engine.context import EngineContext
-from penstock.engine.messaging import messages, outbox, streams
+from penstock.engine.messaging import messages, outbox, signal_backlog, streams
 from penstock.engine.runs.history_writer import (
     DUE_TOPIC,
     allow_signals,
@@ -66,8 +79,10 @@ from penstock.engine.runs.history_writer import (
     without_cached_worker,
 )
 from penstock.engine.visibility.attribute_upserts import check_upserts
+from penstock.engine.workflows import start_caps
 from penstock.engine.workflows.children import ask_to_stop, give_up, start_children, steps_in
 from penstock.engine.workflows.run_close import close_cancelled, close_open_work, settle
+from penstock.engine.workflows.start_caps import StartCaps
 from penstock.engine.workflows.timers import cancel as cancel_timer
 from penstock.errors import LeaseLost, PenstockError, Reason
 from penstock.ports.store import Transaction, Tx
@@ -110,18 +125,20 @@ def completion_transaction(
     concurrent: bool = False,
     cached: bool = False,
     sticky_ms: int = 0,
+    reads: Sequence[str] = (),
 ) -> Transaction[WorkflowTaskReceipt]:
     """Apply the commands of a workflow task: all of their effects, or none. Pass the receipt to `check_recorded`.
 
     `cursors` are the code's read positions in its message streams. `concurrent` declares code that keeps many steps
-    open at once. With `cached` the worker keeps the run's state, and the next task is sticky to it for `sticky_ms`.
+    open at once; `reads` are the message streams that it reads now. With `cached` the worker keeps the run's state, and
+    the next task is sticky to it for `sticky_ms`.
     """
     ids = tuple(
         RunId(ctx.entropy.new_id()) for each in commands if isinstance(each, StartChild | ContinueAsNew)
     )
 
     async def operation(tx: Tx) -> WorkflowTaskReceipt:
-        task, run, before = await _open(ctx, tx, namespace, task_id, report)
+        task, run, before = await open_report(ctx, tx, namespace, task_id, report)
         if before is not None:
             return before
         if is_overdue(run, tx.now_ms):
@@ -132,6 +149,8 @@ def completion_transaction(
         own = task.update_id is not None and not concurrent
         update = await tx.updates.get(task.update_id or "") if own else None
         accepted = await _answered_updates(tx, commands) if concurrent else {}
+        names = [each.name for each in commands if isinstance(each, OpenSignalWait)]
+        unapplied = await signal_backlog.unapplied(tx, run, names) if names else {}
         step = advance(
             run,
             commands,
@@ -141,12 +160,15 @@ def completion_transaction(
             update=update,
             concurrent=concurrent,
             accepted=accepted,
+            unapplied_signals=unapplied,
         )
         if await _has_unhandled_signal(tx, run, step):
             return await _reject_unhandled_signal(tx, task, run)
         await streams.apply(tx, run, step.streams)
-        run = append(tx, reset_unhandled_signals(step.run), step.events, task.task_id)
+        events = _with_reporter(ctx, step)
+        run = append(tx, reset_unhandled_signals(step.run), events, task.task_id)
         run = with_cached_worker(run, report.owner, sticky_ms) if cached and concurrent else run
+        run = _with_streams(run, reads) if concurrent else run
         for each in step.updates:
             tx.updates.save(each)
         for asked in step.requests:
@@ -154,21 +176,35 @@ def completion_transaction(
         if step.attributes_changed:
             tx.runs.save_attributes(run)
         if run.is_open:
-            run, created = await _go_on(tx, run, step, cursors, after_update=update is not None)
+            run, created, caps = await _go_on(ctx, tx, run, step, cursors, after_update=update is not None)
         else:
             timers = run.open_timers + len(step.ended_timers)
             await close_open_work(tx, replace(run, open_timers=timers), but=task.task_id)
-            await start_children(tx, run, step.children)
+            _, caps, _ = await start_children(ctx, tx, run, step.children)
             gone = steps_in(step.cancelled)
             answered_now = {each.update_id for each in step.updates}
-            run = await settle(ctx, tx, run, step.events[-1], step.successor, cursors, gone, answered_now)
+            run = await settle(ctx, tx, run, events[-1], step.successor, cursors, gone, answered_now)
             created = []
         done = answered(task, report, TaskState.DONE, TaskOutcome.COMPLETED, task.available_at_ms)
         tx.tasks.save(done, TaskState.LEASED)
         tx.runs.save(run)
+        start_caps.record(caps)
         return WorkflowTaskReceipt(done, run, TaskOutcome.COMPLETED, tuple(created))
 
     return Transaction(operation, run_of(task_id))
+
+
+def _with_streams(run: Run, reads: Sequence[str]) -> Run:
+    streams = tuple(sorted(set(reads)))
+    return run if run.waits.streams == streams else replace(run, waits=replace(run.waits, streams=streams))
+
+
+def _with_reporter(ctx: EngineContext, step: CommandEffects) -> Sequence[NewEvent]:
+    """The events of a report. The one that closes the run names the worker's principal."""
+    if step.run.is_open or ctx.caller is None:
+        return step.events
+    *before, last = step.events
+    return (*before, NewEvent(last.type, {**last.payload, **caused_by(ctx.caller)}))
 
 
 def check_recorded(receipt: WorkflowTaskReceipt) -> WorkflowTaskReceipt:
@@ -214,17 +250,26 @@ async def _reject_unhandled_signal(tx: Tx, task: Task, run: Run) -> WorkflowTask
         tx, allow_signals(without_cached_worker(count_unhandled_signal(run)))
     )
     again = freed(task, TaskState.READY, available_at_ms=tx.now_ms, how=HANDED_BACK)
-    requeue(tx, again, TaskState.LEASED)
+    requeue(tx, run, again, TaskState.LEASED)
     tx.runs.save(run)
     return WorkflowTaskReceipt(again, run, TaskOutcome.TURNED_BACK)
 
 
 async def _go_on(
-    tx: Tx, run: Run, step: CommandEffects, cursors: Sequence[Cursor], *, after_update: bool
-) -> tuple[Run, list[TaskId]]:
-    """Record what an open run has started and cancelled, and schedule its next task; returns the new task ids."""
+    ctx: EngineContext,
+    tx: Tx,
+    run: Run,
+    step: CommandEffects,
+    cursors: Sequence[Cursor],
+    *,
+    after_update: bool,
+) -> tuple[Run, list[TaskId], StartCaps | None]:
+    """Record what an open run has started and cancelled, and schedule its next task.
+
+    Returns the new task ids, and the caps on runs that its children have taken places of.
+    """
     created = await _start_steps(tx, run, step)
-    run, refused = await start_children(tx, run, step.children)
+    run, caps, refused = await start_children(ctx, tx, run, step.children)
     run = await give_up(tx, run, step.cancelled)
     run, stopped = await ask_to_stop(tx, run, step.asked_to_end, step.never_begun)
     cancelled_steps = steps_in(step.cancelled) if run.waits.concurrent else ()
@@ -236,7 +281,7 @@ async def _go_on(
     )
     if run.last_task != last_task:
         created.append(newest_task(run))
-    return run, created
+    return run, created, caps
 
 
 async def _start_steps(tx: Tx, run: Run, step: CommandEffects) -> list[TaskId]:
@@ -287,7 +332,7 @@ def failure_transaction(
     parted = divergence.of(failure_type, message)
 
     async def operation(tx: Tx) -> WorkflowTaskReceipt:
-        task, run, before = await _open(ctx, tx, namespace, task_id, report)
+        task, run, before = await open_report(ctx, tx, namespace, task_id, report)
         if before is not None:
             return before
         if failure_type == WAITING_FOR_HISTORY:
@@ -328,7 +373,11 @@ async def _wait_for_history(tx: Tx, task: Task, run: Run, report: Report) -> Wor
     run = replace(allow_signals(reset_unhandled_signals(run)), task_failures=0, task_error=None, blocked=None)
     if task.update_id is None:
         run = replace(run, unseen_signals=0)
+    waits, held = release_held(run, run.waits)
+    if held:
+        run = append(tx, replace(run, waits=waits), held)
     run, wakes = await flush_buffered_events(tx, run)
+    wakes |= bool(held)
     run = await schedule_next_task(tx, run, wakes=wakes, after_update=task.update_id is not None)
     tx.runs.save(run)
     return WorkflowTaskReceipt(done, run, TaskOutcome.WAITING_FOR_HISTORY)
@@ -355,7 +404,7 @@ async def heartbeat(
     """Renew the lease of a workflow task."""
 
     async def operation(tx: Tx) -> WorkflowTaskReceipt:
-        task, run, _ = await _open(ctx, tx, namespace, task_id, report, may_repeat=False)
+        task, run, _ = await open_report(ctx, tx, namespace, task_id, report, may_repeat=False)
         renewed = renew(task, tx.now_ms, ctx.settings.leases.workflow_lease_ms)
         tx.tasks.save(renewed, TaskState.LEASED)
         if ctx.store.journals:
@@ -372,7 +421,7 @@ def hand_back_transaction(
     """Return a task that the worker will not decide: it is ready again at once."""
 
     async def operation(tx: Tx) -> WorkflowTaskReceipt:
-        task, run, before = await _open(ctx, tx, namespace, task_id, report)
+        task, run, before = await open_report(ctx, tx, namespace, task_id, report)
         if before is not None:
             return before
         again = answered(task, report, TaskState.READY, HANDED_BACK, tx.now_ms)
@@ -387,7 +436,7 @@ async def hold(ctx: EngineContext, namespace: str, task_id: TaskId, report: Repo
     """Check that the caller holds the lease, before it is given more pages of the history."""
 
     async def operation(tx: Tx) -> WorkflowTaskReceipt:
-        task, run, _ = await _open(ctx, tx, namespace, task_id, report, may_repeat=False, lock=False)
+        task, run, _ = await open_report(ctx, tx, namespace, task_id, report, may_repeat=False, lock=False)
         return WorkflowTaskReceipt(task, run, "held")
 
     return await ctx.store.read(operation)
@@ -427,7 +476,7 @@ async def reclaim(ctx: EngineContext, task_id: TaskId, *, expired_only: bool = T
     return await ctx.store.transact(operation, key=run_of(task_id))
 
 
-async def _open(
+async def open_report(
     ctx: EngineContext,
     tx: Tx,
     namespace: str,

@@ -1,4 +1,4 @@
-"""Policies of queues, shared scopes, and the lease journal."""
+"""Policies of queues, shared scopes, change sets, and the lease journal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.core.limits.admission import Admission, Declaration
+from penstock.core.limits.change_sets import ChangeSet, ChangeSetState
 from penstock.core.limits.policies import KeySettings, KeyState, Policy, PolicyChange
 from penstock.core.limits.rate_reports import WorkerRate
 from penstock.core.limits.windows import Counts
@@ -14,6 +15,7 @@ from penstock.core.model import (
     QueueId,
     Task,
 )
+from penstock.core.scheduling.backlog import KeyFilter
 from penstock.core.scheduling.fairness import LaneState
 from penstock.core.scheduling.gates import ScopeState
 from penstock.ports.tables.visibility import PageStart as PageStart
@@ -26,12 +28,24 @@ class Policies(Protocol):
         """The keys that have a row."""
         ...
 
+    async def keys_without_backlog(
+        self, queue_id: QueueId, wanted: KeyFilter, after: str, limit: int
+    ) -> Sequence[KeyState]:
+        """Keys with settings or counted leases for which no task waits, by name."""
+        ...
+
     async def key_settings(self, queue_id: QueueId, keys: Sequence[str]) -> Mapping[str, KeySettings]:
         """The keys that have settings."""
         ...
 
     async def keys_with_settings(self, queue_id: QueueId, limit: int) -> Sequence[KeySettings]: ...
     async def count_keys_with_settings(self, queue_id: QueueId) -> int: ...
+    async def newest_changes(
+        self, namespace: str, before_ms: int, limit: int
+    ) -> Sequence[tuple[str, str, PolicyChange]]:
+        """Changes of all queues of a namespace, newest first: the queue's name, its kind of tasks, and the change."""
+        ...
+
     async def changes(self, queue_id: QueueId, limit: int) -> Sequence[PolicyChange]:
         """The log, newest version first."""
         ...
@@ -130,8 +144,12 @@ class Scopes(Protocol):
         """Like `counted`, with the leases locked until the commit."""
         ...
 
-    async def holders(self, scope_id: int, queue_id: QueueId, limit: int) -> Sequence[Task]:
-        """The leases of a queue that the scope counts, by expiry."""
+    async def holders(self, scope_id: int, queue_ids: Sequence[QueueId], limit: int) -> Sequence[Task]:
+        """The leases of some queues that the scope counts, by expiry."""
+        ...
+
+    async def newest_changes(self, before_ms: int, limit: int) -> Sequence[tuple[str, PolicyChange]]:
+        """Changes of all scopes of all namespaces, newest first, with the scope's name."""
         ...
 
     async def changes(self, name: str, limit: int) -> Sequence[PolicyChange]: ...
@@ -159,6 +177,26 @@ class Scopes(Protocol):
     def stamp(self, stamp: str, queue_ids: Sequence[QueueId]) -> None:
         """Set the version of the limits, and the queues that must use it."""
         ...
+
+
+class ChangeSets(Protocol):
+    async def get(self, namespace: str, change_set_id: str) -> ChangeSet | None: ...
+    async def lock(self, change_set_id: str) -> ChangeSet | None:
+        """Lock a change set until the commit, before the limits that it changes."""
+        ...
+
+    async def page(
+        self, namespace: str, state: ChangeSetState | None, before: PageStart | None, limit: int
+    ) -> Sequence[ChangeSet]:
+        """The change sets of a namespace, newest first."""
+        ...
+
+    async def due(self, now_ms: int, limit: int) -> Sequence[str]:
+        """The ids of change sets that are to be applied or to end by now."""
+        ...
+
+    def create(self, change_set: ChangeSet) -> None: ...
+    def save(self, change_set: ChangeSet) -> None: ...
 
 
 class Journal(Protocol):

@@ -24,6 +24,10 @@ class Due(StrEnum):
     """An undelivered message; always due."""
     STREAM = "stream"
     SCHEDULE = "schedule"
+    CHANGE_SET = "change_set"
+    """A change set is to be applied, or its time is over."""
+    RUN_PLACE = "run_place"
+    """A run waits to start; always due."""
 
 
 class NextDue(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.core.model import Run, RunId
+from penstock.core.model import Instance, Run, RunId
 from penstock.core.operations.run_counts import PurgedRows
 
 
@@ -14,8 +14,8 @@ class Retention(Protocol):
         """Runs closed before a time, oldest first."""
         ...
 
-    async def has_others(self, run: Run) -> bool:
-        """Whether its workflow id has any other run."""
+    async def newest_other(self, run: Run) -> RunId | None:
+        """The newest other run of its workflow id."""
         ...
 
     async def unlink(self, run_id: RunId, most: int) -> bool:
@@ -25,8 +25,11 @@ class Retention(Protocol):
         """
         ...
 
-    def forget(self, run: Run) -> None:
-        """Delete a run, and its workflow id if this is its latest run; `clear` deletes the other rows."""
+    def forget(self, run: Run, instance: Instance | None = None) -> None:
+        """Delete a run, and its workflow id if this is its latest run; `clear` deletes the other rows.
+
+        With `instance` the workflow id stays and names that run.
+        """
         ...
 
     async def remains(self, limit: int) -> Sequence[RunId]:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from penstock.core.audit.trail import RequestEvent
 from penstock.core.model import (
     Activity,
     ActivityId,
@@ -21,6 +22,7 @@ from penstock.core.model import (
     Timer,
     Update,
 )
+from penstock.core.timeline.values import TimelineEvent
 from penstock.ports.tables.visibility import PageStart as PageStart
 
 
@@ -75,6 +77,10 @@ class Runs(Protocol):
         """Update the memo and the search attributes."""
         ...
 
+    def release(self, instance: Instance) -> None:
+        """Delete a workflow id that was reserved, if it still names that run."""
+        ...
+
     def succeed(self, instance: Instance) -> None:
         """Update the latest run of a workflow id."""
         ...
@@ -99,6 +105,16 @@ class Histories(Protocol):
         """The last events before a sequence number, newest first."""
         ...
 
+    async def timeline(self, run_id: RunId, after: int, limit: int) -> Sequence[TimelineEvent]:
+        """Up to `limit` events after a sequence number, without their payloads, which may be large."""
+        ...
+
+    async def requests(self, run_id: RunId, after: int, limit: int) -> Sequence[RequestEvent]:
+        """The events by which callers started the run and, after a sequence number, sent it something; the newest
+        first.
+        """
+        ...
+
     async def last_of_type(self, run_id: RunId, types: Sequence[str]) -> RecordedEvent | None: ...
     async def buffered(self, run_id: RunId) -> Sequence[NewEvent]:
         """Events buffered until the leased workflow task ends, in order of arrival."""
@@ -116,6 +132,9 @@ class Activities(Protocol):
     async def overdue(self, now_ms: int, limit: int) -> Sequence[ActivityId]: ...
     def insert(self, activity: Activity) -> None: ...
     def save(self, activity: Activity) -> None: ...
+    def change(self, activity: Activity) -> None:
+        """Update also its task, its task queue, its retry policy and its timeouts."""
+        ...
 
 
 class Children(Protocol):
@@ -163,6 +182,16 @@ class Requests(Protocol):
         self, namespace: str, workflow_id: str, kind: str, request_id: str
     ) -> RetainedRequest | None: ...
     async def all_of(self, run_id: RunId) -> Sequence[RetainedRequest]: ...
+    async def operator_requests(self, run_id: RunId) -> Sequence[RetainedRequest]:
+        """Repairs and archivings of a run, the oldest first."""
+        ...
+
+    async def deletions(
+        self, namespace: str, workflow_id: str | None, before: str, limit: int
+    ) -> Sequence[RetainedRequest]:
+        """Records of deleted runs, of one workflow id or (None) of all, with keys below `before`; the newest first."""
+        ...
+
     def insert(self, request: RetainedRequest) -> None: ...
 
 

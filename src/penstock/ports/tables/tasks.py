@@ -18,10 +18,19 @@ from penstock.core.model import (
     TaskPriority,
     TaskState,
 )
-from penstock.core.scheduling.backlog import Backlog, LaneBacklog
+from penstock.core.scheduling.backlog import (
+    ALL_KEYS,
+    BEFORE_ALL_KEYS,
+    Backlog,
+    KeyFilter,
+    KeyPlace,
+    LaneBacklog,
+)
 from penstock.core.scheduling.dispatch import BlockedLanes, WorkerFilter
 from penstock.core.scheduling.fairness import ALL_LEVELS, Arrival, Lane, LaneState, Starving, VirtualClock
 from penstock.core.scheduling.slots import SlotUsage
+from penstock.core.timeline.values import TaskTimes
+from penstock.core.visibility.live_tasks import LiveTasks
 from penstock.core.why.position import LevelCounts
 from penstock.ports.tables.visibility import PageStart as PageStart
 
@@ -29,6 +38,14 @@ from penstock.ports.tables.visibility import PageStart as PageStart
 class Tasks(Protocol):
     async def get(self, task_id: TaskId) -> Task | None: ...
     async def lock(self, task_id: TaskId) -> Task | None: ...
+    async def times_of(self, run_id: RunId, limit: int) -> Sequence[TaskTimes]:
+        """The instants of the run's tasks, live or not, for its timeline."""
+        ...
+
+    async def live_by_state(self, run_ids: Sequence[RunId]) -> Sequence[Sequence[LiveTasks]]:
+        """For each run its live tasks, counted by kind and state."""
+        ...
+
     async def lock_live_of(self, run_id: RunId) -> Sequence[Task]:
         """Every live task of the run (ready, delayed or leased), locked."""
         ...
@@ -159,8 +176,23 @@ class Queues(Protocol):
         """The leased tasks of a kind in a namespace, and its dispatches in a minute, over all queues."""
         ...
 
-    async def backlog(self, queue_id: QueueId, now_ms: int, top: int) -> Backlog:
-        """Waiting tasks by level, and the `top` lanes with the most tasks."""
+    async def backlog(
+        self,
+        queue_id: QueueId,
+        now_ms: int,
+        top: int,
+        wanted: KeyFilter = ALL_KEYS,
+        after: KeyPlace = BEFORE_ALL_KEYS,
+    ) -> Backlog:
+        """Waiting tasks by level, and the `top` lanes with the most tasks.
+
+        Args:
+            queue_id: the queue.
+            now_ms: the time, for what was dispatched lately.
+            top: how many lanes.
+            wanted: only lanes of these keys.
+            after: only lanes behind this place.
+        """
         ...
 
     async def lane(self, queue_id: QueueId, level: int, key: str, now_ms: int) -> LaneBacklog | None:
@@ -187,6 +219,12 @@ class Queues(Protocol):
 
     async def head(self, queue_id: QueueId, level: int, key: str | None) -> Task | None:
         """The oldest ready task of a lane, or of a level (`key` None)."""
+        ...
+
+    async def heads(
+        self, queue_id: QueueId, level: int, wanted: Mapping[str, int]
+    ) -> Mapping[str, Sequence[Task]]:
+        """The first ready tasks of some lanes, by key: as many of each as `wanted` says."""
         ...
 
     async def route_heads(self, queue_id: QueueId, most: int) -> Sequence[Task]:

@@ -45,7 +45,7 @@ class Workers(Protocol):
         """Insert or replace a registration."""
         ...
 
-    def mark(self, namespace: str, worker_id: str, status: WorkerStatus) -> None:
+    def mark(self, worker: WorkerRecord, status: WorkerStatus) -> None:
         """Update only the status of a worker, if it still exists."""
         ...
 
@@ -61,6 +61,10 @@ class Cohorts(Protocol):
     async def get(self, namespace: str, task_queue: str, build_id: str) -> Cohort | None: ...
     async def promoted(self, namespace: str, task_queue: str) -> Cohort | None:
         """The cohort that new runs are pinned to, if an operator chose one."""
+        ...
+
+    async def start_context(self, namespace: str, task_queue: str) -> tuple[str | None, bool]:
+        """The build that new runs are pinned to, and whether the namespace ever had caps on runs."""
         ...
 
     async def list(self, namespace: str, task_queue: str) -> Sequence[Cohort]: ...

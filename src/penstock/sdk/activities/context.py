@@ -22,6 +22,9 @@ class ActivityContext:
     interruption: ThreadInterrupt | None = None
     """None for activities that run in the event loop."""
     cost: int | None = None
+    shown_info: Callable[[], ActivityInfo] | None = None
+    """Returns the info that interceptors show to the code; None shows `info`."""
+    paused: OneShotEvent = field(default_factory=OneShotEvent)
 
     def shield(self) -> AbstractContextManager[None]:
         return nullcontext() if self.interruption is None else self.interruption.shield()

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, Literal
 
 from penstock.sdk.activities.defaults import NONE, ActivityDefaults
-from penstock.sdk.activities.raw_value import RawValue
 from penstock.sdk.activities.routing import RoutingKey, check_rule, key_of
+from penstock.sdk.converters.raw_value import is_sequence_of_raw_values
 
 Kind = Literal["async", "thread", "process"]
 RunsIn = Literal["thread", "process"]
@@ -228,10 +228,7 @@ def _check_dynamic(fn: Any, what: str) -> None:
         hint = typing.get_type_hints(_called(fn)).get(parameters[0].name)
     except NameError:
         return
-    origin = typing.get_origin(hint)
-    if not (
-        isinstance(origin, type) and issubclass(origin, Sequence) and typing.get_args(hint)[:1] == (RawValue,)
-    ):
+    if not is_sequence_of_raw_values(hint):
         raise TypeError(f"{what}: annotate {parameters[0].name} as Sequence[activity.RawValue]")
 
 
@@ -367,5 +364,10 @@ def _not_an_activity(fn: object) -> str:
     if isinstance(fn, type):
         return (
             f"{fn.__name__} is a class. Give methods of an object of it: activities=[{fn.__name__}(…).method]"
+        )
+    if hasattr(fn, "__temporal_activity_definition"):
+        return (
+            f"{_qualname(fn)} is decorated by temporalio: write `from penstock import activity`. "
+            "`penstock migrate temporal PATH` rewrites the imports of a program"
         )
     return f"{_qualname(fn)} is not an activity: decorate it with @activity.defn"

@@ -6,7 +6,13 @@ from types import TracebackType
 from typing import Any, Final, Literal
 
 from penstock.sdk.activities.definition import ActivityDefinition
-from penstock.sdk.converters import ConversionError, DataConverter, Envelope
+from penstock.sdk.converters import (
+    ConversionError,
+    DataConverter,
+    Envelope,
+    ExternalPayloadError,
+    UnreadablePayload,
+)
 from penstock.sdk.failures import ApplicationError, failure_of
 
 Outcome = dict[str, Any]
@@ -99,17 +105,27 @@ def timed_out(definition: ActivityDefinition, kind: str, seconds: float) -> dict
     }
 
 
-def decoded_arguments(definition: ActivityDefinition, payload: Any, converter: DataConverter) -> list[Any]:
-    """Decode the arguments of a task into the parameter types of the function."""
-    hints = () if definition.dynamic else definition.arg_types
+def decoded_call(
+    definition: ActivityDefinition, payload: Any, converter: DataConverter
+) -> tuple[list[Any], dict[str, Any]]:
+    """Decode the arguments of a task into the parameter types of the function, and its headers.
+
+    A dynamic activity has one argument: all of them as received.
+    """
     try:
-        values = converter.decode_arguments(payload, hints, what=definition.label)
+        if definition.dynamic:
+            received, headers = converter.decode_raw_call(payload, what=definition.label)
+            return [received], headers
+        values, headers = converter.decode_call(payload, definition.arg_types, what=definition.label)
+    except ExternalPayloadError as error:
+        raise ArgumentsMismatch(str(error), type=error.reason, non_retryable=not error.retryable) from error
     except ConversionError as error:
-        raise ArgumentsMismatch(str(error), type=type(error).__name__, non_retryable=True) from error
+        is_final = not isinstance(error, UnreadablePayload)  # a worker with another converter may read it
+        raise ArgumentsMismatch(str(error), type=type(error).__name__, non_retryable=is_final) from error
     arity_error = definition.arity_error(len(values))
     if arity_error is not None:
         raise ArgumentsMismatch(capitalized(arity_error), type="TypeError", non_retryable=True)
-    return values
+    return values, headers
 
 
 def encoded_result(definition: ActivityDefinition, value: Any, converter: DataConverter) -> Envelope:

@@ -9,6 +9,7 @@ from penstock.sdk.clients.interceptors import ClientInterceptor, HttpOutbound, c
 from penstock.sdk.connection.transport import Json, Transport, route
 from penstock.sdk.converters import DEFAULT, DataConverter
 from penstock.sdk.dispatch_options import ConfigGetter, Dispatch, config_getter
+from penstock.sdk.plugins import Plugin, checked_plugins
 
 
 class BaseClient:
@@ -22,6 +23,7 @@ class BaseClient:
         data_converter: DataConverter = DEFAULT,
         interceptors: Sequence[ClientInterceptor] = (),
         dispatch: Dispatch | None = None,
+        plugins: Sequence[Plugin] = (),
     ) -> None:
         """Create a client on an existing transport. Most callers want `Client.connect`.
 
@@ -31,8 +33,10 @@ class BaseClient:
             data_converter: encodes arguments and decodes results.
             interceptors: client interceptors, outermost first.
             dispatch: dispatch configuration for starts, and for workers created with this client.
+            plugins: plug-ins that workers created with this client apply. `Client.connect` applies them to the client.
         """
         self.interceptors = tuple(interceptors)
+        self.plugins = checked_plugins(plugins)
         self.dispatch: ConfigGetter = config_getter(dispatch)
         outbound = chain(self.interceptors, HttpOutbound(transport, data_converter))
         self._context = ClientContext(transport, outbound, data_converter, namespace)

@@ -12,6 +12,10 @@ ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)
 P = ParamSpec("P")
 
+AsyncFunction0: TypeAlias = Callable[[], Awaitable[ResultT]]
+Function0: TypeAlias = Callable[[], ResultT]
+AsyncFunction1: TypeAlias = Callable[[ArgT], Awaitable[ResultT]]
+Function1: TypeAlias = Callable[[ArgT], ResultT]
 AsyncMethod0: TypeAlias = Callable[[SelfT], Awaitable[ResultT]]
 SyncMethod0: TypeAlias = Callable[[SelfT], ResultT]
 AsyncMethod1: TypeAlias = Callable[[SelfT, ArgT], Awaitable[ResultT]]

@@ -6,7 +6,7 @@ import ssl as tls
 from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from penstock.sdk.clients.activity_starts import ActivityStarts
 from penstock.sdk.clients.interceptors import ClientInterceptor
@@ -15,10 +15,19 @@ from penstock.sdk.clients.update_with_start import UpdateWithStart
 from penstock.sdk.clients.visibility import WorkflowVisibility
 from penstock.sdk.clients.workflow_starts import WorkflowStarts
 from penstock.sdk.connection.connect_options import ConnectOptions
-from penstock.sdk.connection.transport import CONTROL_PLANE, HttpTransport, RequestRetries, route
+from penstock.sdk.connection.engines import connect_engine
+from penstock.sdk.connection.external_payloads import EXTERNAL_BYTES_MAX, PayloadTransport
+from penstock.sdk.connection.transport import (
+    CONTROL_PLANE,
+    HttpTransport,
+    RequestRetries,
+    is_engine_address,
+    route,
+)
 from penstock.sdk.converters import DEFAULT, DataConverter
 from penstock.sdk.dispatch_options import Dispatch
-from penstock.sdk.failures import Unreachable
+from penstock.sdk.failures import NotOnThisEngineError, Unreachable
+from penstock.sdk.plugins import Plugin, configured_client
 
 
 class Client(WorkflowStarts, UpdateWithStart, WorkflowVisibility, ActivityStarts, ScheduleCalls):
@@ -47,6 +56,8 @@ class Client(WorkflowStarts, UpdateWithStart, WorkflowVisibility, ActivityStarts
         retry_for: timedelta = timedelta(seconds=30),
         lazy: bool = False,
         dispatch: Dispatch | None = None,
+        allow_approximate: bool = False,
+        plugins: Sequence[Plugin] = (),
     ) -> Self:
         """Connect to a server. Arguments take precedence over the environment, and that over a profile.
 
@@ -54,6 +65,7 @@ class Client(WorkflowStarts, UpdateWithStart, WorkflowVisibility, ActivityStarts
             url: address of the server, `http://127.0.0.1:8080` unless configured. Several addresses of servers that
                 share a database may be given as a list or separated by commas: requests go to one of them, and to the
                 next when it fails. A request that may have had an effect is resent only if it is idempotent.
+                `temporal://HOST:7233/NAMESPACE` is a Temporal cluster, with `token` as API key.
             namespace: namespace of all requests.
             token: token for a server that authenticates by tokens.
             control_token: token for client requests, in place of `token`.
@@ -64,14 +76,20 @@ class Client(WorkflowStarts, UpdateWithStart, WorkflowVisibility, ActivityStarts
             signature_profile: what is signed, `penstock` or `body`; the server's `DW_SIGNATURE_PROFILE`.
             profile: name of a profile in the profiles file.
             data_converter: encodes arguments and decodes results.
-            interceptors: client interceptors, outermost first.
+            interceptors: client interceptors, outermost first. Workers created with this client use those that have
+                links for workflows or activities.
             ssl: TLS context; True verifies certificates with the default context, False disables verification.
             insecure: whether tokens may be sent over plain http to another machine.
             retry_for: how long each request is retried while no server is reachable.
             lazy: do not contact the server now. Otherwise an unreachable server raises `Unreachable`.
             dispatch: dispatch configuration that supplies timeouts which starts leave out. Workers created with this
                 client use it too.
+            allow_approximate: for an address of another engine: workers start in spite of settings that it has nothing
+                for. They are logged, and have no effect.
+            plugins: plug-ins of this client, and of workers created with it.
         """
+        config = configured_client(plugins, data_converter, interceptors, dispatch)
+        data_converter = config["data_converter"]
         options = ConnectOptions.resolve(
             url=url,
             namespace=namespace,
@@ -84,7 +102,28 @@ class Client(WorkflowStarts, UpdateWithStart, WorkflowVisibility, ActivityStarts
             insecure=insecure,
             profile=profile,
         )
-        transport = HttpTransport(
+        if is_engine_address(options.url):
+            if not data_converter.failure_converter.is_plain:
+                raise NotOnThisEngineError("a failure converter of a DataConverter", engine="Temporal")
+            engine, found = await connect_engine(
+                options,
+                namespace=namespace,
+                ssl=ssl,
+                lazy=lazy,
+                retry_for=retry_for,
+                allow_approximate=allow_approximate,
+            )
+            return cls(
+                engine,
+                namespace=found,
+                data_converter=data_converter,
+                interceptors=config["interceptors"],
+                dispatch=config["dispatch"],
+                plugins=plugins,
+            )
+        if allow_approximate:
+            raise TypeError("allow_approximate is for addresses of other engines, such as temporal://")
+        connection = HttpTransport(
             options.url,
             namespace=options.namespace,
             token=options.token,
@@ -96,20 +135,24 @@ class Client(WorkflowStarts, UpdateWithStart, WorkflowVisibility, ActivityStarts
             insecure=options.insecure,
             retries=RequestRetries(retry_for.total_seconds()),
         )
-        client = cls(
-            transport,
-            namespace=options.namespace,
-            data_converter=data_converter,
-            interceptors=interceptors,
-            dispatch=dispatch,
-        )
+        transport = PayloadTransport(connection, inline_bytes_max=data_converter.payload_bytes_max)
+        external_bytes_max = EXTERNAL_BYTES_MAX
         if not lazy:
             try:
-                await _check_server(transport, options)
+                external_bytes_max = transport.learn(await _check_server(connection, options)).bytes_max
             except BaseException:
                 await transport.close()
                 raise
-        return client
+        if external_bytes_max:
+            data_converter = data_converter.with_external(external_bytes_max)
+        return cls(
+            transport,
+            namespace=options.namespace,
+            data_converter=data_converter,
+            interceptors=config["interceptors"],
+            dispatch=config["dispatch"],
+            plugins=plugins,
+        )
 
     async def close(self) -> None:
         """Close all connections."""
@@ -127,7 +170,7 @@ class Client(WorkflowStarts, UpdateWithStart, WorkflowVisibility, ActivityStarts
         return f"Client({self.transport!r})"
 
 
-async def _check_server(transport: HttpTransport, options: ConnectOptions) -> None:
+async def _check_server(transport: HttpTransport, options: ConnectOptions) -> dict[str, Any]:
     """Request the server's info. Any role may; a client with only worker credentials asks as a worker."""
     path = route("cluster", "info")
     is_worker = options.worker_token or options.worker_signature_key
@@ -146,3 +189,4 @@ async def _check_server(transport: HttpTransport, options: ConnectOptions) -> No
             f"{transport.url} speaks version {spoken['version']} of the control plane, and this client version"
             f" {CONTROL_PLANE[1]}. Use a client of the server's version."
         )
+    return info

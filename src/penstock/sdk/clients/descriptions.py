@@ -238,7 +238,11 @@ class WorkflowHistory:
         return cls(
             body.get("workflow_id") or about["instance_id"],
             body.get("run_id") or about["run_id"],
-            body["events"] if "events" in body else body["history_events"],
+            [
+                each
+                for each in (body["events"] if "events" in body else body["history_events"])
+                if not each.get("derived")
+            ],
         )
 
 

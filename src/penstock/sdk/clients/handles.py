@@ -38,15 +38,20 @@ from penstock.sdk.clients.interceptors import (
     UpdateStage,
     UpdateState,
     UpdateWorkflowInput,
+    WorkflowUpdateStage,
     new_id,
     pace,
+    update_stage,
     wait_for_end,
     within,
 )
+from penstock.sdk.clients.operations.activity_operations import ActivityOperations
+from penstock.sdk.clients.operations.workflow_operations import WorkflowOperations
 from penstock.sdk.clients.results import activity_result, update_error, workflow_result
-from penstock.sdk.connection.transport import Transport, route
+from penstock.sdk.connection.transport import Transport, route, route_of
 from penstock.sdk.converters import DataConverter
-from penstock.sdk.failures import ServerRefused
+from penstock.sdk.failures import ServerRefused, refusal
+from penstock.sdk.workflow_port.info import CURRENT_DETAILS
 
 OwnT = TypeVar("OwnT")
 """The result type of the handle's workflow, update or activity."""
@@ -88,13 +93,14 @@ class StartUpdateOptions(TypedDict, total=False):
 
     id: str | None
     wait_for: UpdateStage
+    wait_for_stage: WorkflowUpdateStage
 
 
 class NamedStartUpdateOptions(StartUpdateOptions, NamedCallArgs):
     """Options of an update that is given by name."""
 
 
-class WorkflowHandle(Generic[OwnT]):
+class WorkflowHandle(WorkflowOperations, Generic[OwnT]):
     """A workflow that was started or looked up.
 
     A handle returned by a start is bound to that start: it addresses the chain of runs from `first_execution_run_id`
@@ -112,7 +118,7 @@ class WorkflowHandle(Generic[OwnT]):
         is_new: bool | None = None,
         result_type: Any = None,
     ) -> None:
-        self._context = context
+        self._context: ClientContext = context
         self._result_type = result_type
         self.id = id
         self.run_id = run_id
@@ -350,6 +356,7 @@ class WorkflowHandle(Generic[OwnT]):
         wait_for: UpdateStage = "accepted",
         id: str | None = None,  # noqa: A002
         result_type: Any = None,
+        wait_for_stage: WorkflowUpdateStage | None = None,
     ) -> WorkflowUpdateHandle[Any]:
         """Send an update to the workflow and wait until it is accepted or completed.
 
@@ -360,15 +367,70 @@ class WorkflowHandle(Generic[OwnT]):
             wait_for: stage to wait for, `accepted` or `completed`.
             id: the update id: the workflow executes it once, however often it is sent. None generates one.
             result_type: type of the result, if the update is given by name.
+            wait_for_stage: the stage, as code for Temporal says it; in place of `wait_for`.
 
         Raises:
             UpdateRejectedError: the validator rejected the update.
         """
+        if wait_for_stage is not None:
+            wait_for = update_stage(wait_for_stage)
         if wait_for not in ("accepted", "completed"):
             raise ValueError(f'wait_for must be "accepted" or "completed", not {wait_for!r}')
         handle = self._update(update, arg, args, id, result_type)
         await handle.reach_stage(wait_for)
         return handle
+
+    def get_update_handle(
+        self,
+        id: str,  # noqa: A002
+        *,
+        workflow_run_id: str | None = None,
+        result_type: Any = None,
+    ) -> WorkflowUpdateHandle[Any]:
+        """Return a handle of an update that was sent before, without contacting the server.
+
+        Args:
+            id: the update id.
+            workflow_run_id: the run that accepted it, if known. Ids of updates are unique in all runs of a workflow id.
+            result_type: type of the result.
+        """
+        return _FoundUpdateHandle(
+            self._context,
+            UpdateWorkflowInput(
+                **(self._address | {"run_id": workflow_run_id or self.run_id}),
+                update="",
+                args=(),
+                update_id=id,
+                wait_for="accepted",
+            ),
+            result_type,
+        )
+
+    def get_update_handle_for(
+        self,
+        update: Callable[..., Any],
+        id: str,  # noqa: A002
+        *,
+        workflow_run_id: str | None = None,
+    ) -> WorkflowUpdateHandle[Any]:
+        """Return a handle of an update that was sent before, typed by its method.
+
+        Args:
+            update: the update method.
+            id: the update id.
+            workflow_run_id: the run that accepted it, if known.
+        """
+        hint = update_target(update).result_type
+        return self.get_update_handle(id, workflow_run_id=workflow_run_id, result_type=hint)
+
+    @property
+    def result_run_id(self) -> str | None:
+        """The run from which `result` follows the chain; None for the current run of the id."""
+        return self.run_id or self.first_execution_run_id
+
+    async def current_details(self) -> str:
+        """Return what the code has said last by `workflow.set_current_details`. A worker must be running."""
+        return await self.query(CURRENT_DETAILS, result_type=str)
 
     def _update(
         self,
@@ -468,6 +530,7 @@ class WorkflowHandle(Generic[OwnT]):
                 "page_size": HISTORY_PAGE,
                 "next_page_token": page_token(seen) if seen else None,
                 "wait_new_event": wait_new_event,
+                "derived": False,
             },
         )
 
@@ -558,7 +621,18 @@ class WorkflowUpdateHandle(Generic[OwnT]):
             raise update_error(refused, self._context.converter) from refused.__cause__
 
 
-class ActivityHandle(Generic[OwnT]):
+class _FoundUpdateHandle(WorkflowUpdateHandle[OwnT]):
+    """An update that was sent elsewhere: it is looked up by its id, and never sent."""
+
+    async def _wait_for_stage(self, stage: UpdateStage) -> UpdateState:
+        path = route_of("workflows", self.workflow_id) + route("updates", self.id)
+        body = await self._context.transport.control("GET", path, idempotent=True)
+        if body["update_status"] == "failed":
+            raise update_error(refusal(422, body), self._context.converter)
+        return UpdateState(body["run_id"], body["update_status"] == "completed", body["result_envelope"])
+
+
+class ActivityHandle(ActivityOperations, Generic[OwnT]):
     """A standalone activity: the run that a start created or found, or, without `run_id`, the latest run of its id."""
 
     def __init__(
@@ -570,7 +644,7 @@ class ActivityHandle(Generic[OwnT]):
         is_new: bool | None = None,
         result_type: Any = None,
     ) -> None:
-        self._context = context
+        self._context: ClientContext = context
         self._result_type = result_type
         self.id = id
         self.run_id = run_id

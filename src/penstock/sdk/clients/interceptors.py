@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Any, Final, Literal
 
 import msgspec
@@ -16,7 +17,8 @@ import msgspec
 from penstock.sdk.clients.descriptions import ActivityExecutionDescription, WorkflowExecutionDescription
 from penstock.sdk.clients.start_batcher import StartBatcher
 from penstock.sdk.connection.transport import Transport, route, route_of
-from penstock.sdk.converters import DataConverter
+from penstock.sdk.converters import DataConverter, Envelope
+from penstock.sdk.converters.headers import with_headers
 from penstock.sdk.failures import ServerRefused, refusal
 from penstock.sdk.id_policies import WorkflowIDConflictPolicy as WorkflowIDConflictPolicy
 from penstock.sdk.id_policies import WorkflowIDReusePolicy as WorkflowIDReusePolicy
@@ -25,7 +27,32 @@ from penstock.sdk.retry import RetryPolicy
 
 Json = dict[str, Any]
 UpdateStage = Literal["accepted", "completed"]
+
+
+class WorkflowUpdateStage(StrEnum):
+    """A stage of an update, by the names that Temporal's SDK has."""
+
+    ADMITTED = "admitted"
+    """Known there before a worker has seen the update. It cannot be waited for."""
+    ACCEPTED = "accepted"
+    COMPLETED = "completed"
+
+
 OnLostLease = Literal["redeliver", "fail"]
+
+
+def update_stage(stage: WorkflowUpdateStage) -> UpdateStage:
+    """Return a stage as a request names it."""
+    match WorkflowUpdateStage(stage):
+        case WorkflowUpdateStage.ACCEPTED:
+            return "accepted"
+        case WorkflowUpdateStage.COMPLETED:
+            return "completed"
+        case _:
+            raise ValueError(
+                "wait_for_stage is ACCEPTED or COMPLETED: an update is admitted when it is accepted"
+            )
+
 
 QUERY_SECONDS: Final = 60.0
 WAIT_SECONDS: Final = 30
@@ -50,11 +77,14 @@ class StartWorkflowInput:
     priority: Priority | None = None
     business_key: str | None = None
     build_id: str | None = None
+    concurrency_key: str | None = None
     start_signal: str | None = None
     start_signal_args: Sequence[Any] = ()
     start_delay: timedelta | None = None
     rpc_timeout: timedelta | None = None
     """How long the server may take to answer."""
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    """Context for interceptors of the worker; of the signal as well if it is a signal-with-start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +121,7 @@ class SignalWorkflowInput(RunInput):
     signal: str
     args: Sequence[Any]
     request_id: str
+    headers: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +129,7 @@ class QueryWorkflowInput(RunInput):
     query: str
     args: Sequence[Any]
     result_type: Any = None
+    headers: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +141,9 @@ class UpdateWorkflowInput(RunInput):
     update_id: str
     wait_for: UpdateStage
     wait_s: int = WAIT_SECONDS
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    sent: list[Envelope] = field(default_factory=list, repr=False, compare=False)
+    """The arguments as they were sent first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +187,7 @@ class StartActivityInput:
     routing_key: str | None = None
     dispatch: Mapping[str, Any] | None = None
     """The configuration by which its options were resolved, and the layer of each option."""
+    headers: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +295,9 @@ class HttpOutbound(OutboundInterceptor):
         what = f'the signal "{signal}" of workflow "{start.workflow}"'
         body |= {
             "signal_name": signal,
-            "signal_input": self._converter.encode_arguments(start.start_signal_args, what),
+            "signal_input": self._converter.encode_arguments(
+                with_headers(start.start_signal_args, start.headers), what
+            ),
             "signal_request_id": start.request_id,
         }
         path = route("workflows", "signal-with-start")
@@ -268,14 +306,19 @@ class HttpOutbound(OutboundInterceptor):
         )
 
     async def signal_workflow(self, input: SignalWorkflowInput) -> None:  # noqa: A002
-        arguments = self._converter.encode_arguments(input.args, f'signal "{input.signal}"')
+        arguments = self._converter.encode_arguments(
+            with_headers(input.args, input.headers), f'signal "{input.signal}"'
+        )
         body = {"input": arguments, "request_id": input.request_id}
         await self._transport.control(
             "POST", input.path + route("signal", input.signal), body, idempotent=True, query=input.chain
         )
 
     async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002
-        body = {"input": self._converter.encode_arguments(input.args, f'query "{input.query}"')}
+        arguments = self._converter.encode_arguments(
+            with_headers(input.args, input.headers), f'query "{input.query}"'
+        )
+        body = {"input": arguments}
         path = input.path + route("query", input.query)
         response = await self._transport.control(
             "POST", path, body, idempotent=True, timeout_s=QUERY_SECONDS, query=input.chain
@@ -287,7 +330,7 @@ class HttpOutbound(OutboundInterceptor):
 
     async def update_workflow(self, input: UpdateWorkflowInput) -> UpdateState:  # noqa: A002
         body = {
-            "input": self._converter.encode_arguments(input.args, f'update "{input.update}"'),
+            "input": self._update_arguments(input),
             "request_id": input.update_id,
             "wait_for": input.wait_for,
             "wait_timeout_seconds": input.wait_s,
@@ -302,6 +345,13 @@ class HttpOutbound(OutboundInterceptor):
         )
         done = response["update_status"] == "completed"
         return UpdateState(response["run_id"], done, response["result_envelope"])
+
+    def _update_arguments(self, update: UpdateWorkflowInput) -> Envelope:
+        """Return the encoded arguments: those of the first wait, because codecs and headers may differ each time."""
+        if not update.sent:
+            arguments = with_headers(update.args, update.headers)
+            update.sent.append(self._converter.encode_arguments(arguments, f'update "{update.update}"'))
+        return update.sent[0]
 
     async def cancel_workflow(self, input: EndWorkflowInput) -> None:  # noqa: A002
         await self._end(input, "cancel")
@@ -347,7 +397,9 @@ def workflow_start_body(start: StartWorkflowInput, converter: DataConverter) -> 
         workflow_id=start.id,
         workflow_type=start.workflow,
         task_queue=start.task_queue,
-        input=converter.encode_arguments(start.args, f'workflow "{start.workflow}"'),
+        input=converter.encode_arguments(
+            with_headers(start.args, start.headers), f'workflow "{start.workflow}"'
+        ),
         **_id_policies(start),
         execution_timeout_seconds=_whole_seconds(start.execution_timeout, "execution_timeout"),
         run_timeout_seconds=_whole_seconds(start.run_timeout, "run_timeout"),
@@ -357,6 +409,7 @@ def workflow_start_body(start: StartWorkflowInput, converter: DataConverter) -> 
         search_attributes=_plain(start.search_attributes),
         business_key=start.business_key,
         build_id=start.build_id,
+        concurrency_key=start.concurrency_key,
         deliver_cancel=True,
     ) | priority_fields(start.priority)
 
@@ -367,7 +420,9 @@ def activity_start_body(start: StartActivityInput, converter: DataConverter) -> 
         activity_id=start.id,
         activity_type=start.activity,
         task_queue=start.task_queue,
-        input=converter.encode_arguments(start.args, f'activity "{start.activity}"'),
+        input=converter.encode_arguments(
+            with_headers(start.args, start.headers), f'activity "{start.activity}"'
+        ),
         **_id_policies(start),
         retry_policy=start.retry_policy.on_the_wire() if start.retry_policy else None,
         business_key=start.business_key,

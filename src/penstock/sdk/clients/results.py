@@ -8,7 +8,6 @@ from typing import Any
 from penstock.sdk.converters import DataConverter
 from penstock.sdk.failures import (
     ActivityFailureError,
-    FailureError,
     ServerRefused,
     UpdateFailedError,
     WorkflowFailureError,
@@ -40,11 +39,12 @@ def update_error(refused: ServerRefused, converter: DataConverter) -> ServerRefu
     """Return the error of a refused update, with the cause decoded by this client's converter."""
     failure = refused.details.get("failure")
     if isinstance(refused, UpdateFailedError) and isinstance(failure, Mapping) and failure:
-        refused.__cause__ = error_from(failure, converter)
+        refused.__cause__ = converter.failure_converter.from_failure(error_from(failure, converter))
     return refused
 
 
-def _cause(response: Mapping[str, Any], converter: DataConverter) -> FailureError:
+def _cause(response: Mapping[str, Any], converter: DataConverter) -> BaseException:
     """Return the cause from the closing event, or one made from the status if there is no event."""
     failure = response.get("failure") or {"message": f"It is {response['status']}"}
-    return error_from(failure, converter, event_type=failure.get("event_type"))
+    received = error_from(failure, converter, event_type=failure.get("event_type"))
+    return converter.failure_converter.from_failure(received)

@@ -52,15 +52,28 @@ class HasRun(Protocol[ResultT_co]):
     def run(self, *args: Any, **kwargs: Any) -> Awaitable[ResultT_co]: ...
 
 
-class StartOptions(TypedDict, total=False):
-    """How a workflow is started."""
+class RunOptions(TypedDict, total=False):
+    """How a workflow runs, started at once or by a schedule."""
 
-    id: str
-    """The workflow id, up to 128 printable characters; generated if not given."""
     task_queue: Required[str]
     execution_timeout: timedelta
     """Timeout of the whole chain of runs."""
     run_timeout: timedelta
+    memo: Mapping[str, Any]
+    search_attributes: Mapping[str, Any]
+    priority: Priority
+    business_key: str
+    build_id: str
+    """Only workers of this build run it."""
+
+
+class StartOptions(RunOptions, total=False):
+    """How a workflow is started."""
+
+    id: str
+    """The workflow id, up to 128 printable characters; generated if not given."""
+    concurrency_key: str
+    """The key whose cap on runs counts it: beyond the cap it waits to start, or the start is refused."""
     start_delay: timedelta
     """Delay before the first workflow task. Timeouts start after it."""
     rpc_timeout: timedelta
@@ -69,12 +82,6 @@ class StartOptions(TypedDict, total=False):
     """Whether the id of a closed workflow may be reused; it may by default."""
     id_conflict_policy: WorkflowIDConflictPolicy
     """What to do if the id belongs to an open workflow; `FAIL` by default."""
-    memo: Mapping[str, Any]
-    search_attributes: Mapping[str, Any]
-    priority: Priority
-    business_key: str
-    build_id: str
-    """Only workers of this build run it."""
     start_signal: str | Callable[..., Any]
     """A signal sent to the new run, or to the open run that has the id."""
     start_signal_args: Sequence[Any]
@@ -82,10 +89,9 @@ class StartOptions(TypedDict, total=False):
     """Identifies this start: sent again with the same id, it is the same start."""
 
 
-class StandaloneActivityOptions(TypedDict, total=False):
-    """How a standalone activity is started."""
+class StandaloneRunOptions(TypedDict, total=False):
+    """How a standalone activity runs, started at once or by a schedule."""
 
-    id: str
     task_queue: str
     """The task queue; required unless the client's dispatch configuration supplies it."""
     start_to_close_timeout: timedelta
@@ -95,24 +101,30 @@ class StandaloneActivityOptions(TypedDict, total=False):
     schedule_to_close_timeout: timedelta
     """Timeout of all attempts, including the pauses between them."""
     heartbeat_timeout: timedelta
-    start_delay: timedelta
-    """Delay before the first attempt. Timeouts start after it."""
-    good_until: datetime | timedelta
-    """Latest start, as a time or as a duration after it first may start. After that it has expired."""
     on_lost_lease: OnLostLease
     """What happens if its worker dies: `redeliver` runs it again (the default), `fail` fails it."""
     retry_policy: RetryPolicy
-    id_reuse_policy: WorkflowIDReusePolicy
-    """Whether the id of an activity that has ended may be reused; it may by default."""
-    id_conflict_policy: WorkflowIDConflictPolicy
-    """What to do if the id belongs to an open activity; `FAIL` by default."""
     priority: Priority
     business_key: str
     build_id: str
     cost_estimate: int
-    request_id: str
     routing_key: str | Enum | None
     """The routing key; None is none. Left out, it is computed from the arguments as the definition says."""
+
+
+class StandaloneActivityOptions(StandaloneRunOptions, total=False):
+    """How a standalone activity is started."""
+
+    id: str
+    start_delay: timedelta
+    """Delay before the first attempt. Timeouts start after it."""
+    good_until: datetime | timedelta
+    """Latest start, as a time or as a duration after it first may start. After that it has expired."""
+    id_reuse_policy: WorkflowIDReusePolicy
+    """Whether the id of an activity that has ended may be reused; it may by default."""
+    id_conflict_policy: WorkflowIDConflictPolicy
+    """What to do if the id belongs to an open activity; `FAIL` by default."""
+    request_id: str
     dispatch: Dispatch | None
     """None ignores the client's dispatch configuration for this start."""
 

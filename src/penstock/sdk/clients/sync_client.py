@@ -164,10 +164,22 @@ def _starts_update(
     return _wrapping(call, SyncWorkflowUpdateHandle[ResultT])
 
 
+def _finds_update(
+    call: Callable[Concatenate[InnerT, P], WorkflowUpdateHandle[ResultT]],
+) -> Callable[Concatenate[Any, P], SyncWorkflowUpdateHandle[ResultT]]:
+    return _wrapping(call, SyncWorkflowUpdateHandle[ResultT])
+
+
 def _starts_workflow(
     call: Callable[Concatenate[InnerT, P], Coroutine[Any, Any, WorkflowHandle[ResultT]]],
 ) -> Callable[Concatenate[Any, P], SyncWorkflowHandle[ResultT]]:
     return _wrapping(call, SyncWorkflowHandle[ResultT])
+
+
+def _makes_run(
+    call: Callable[Concatenate[InnerT, P], Coroutine[Any, Any, WorkflowHandle[Any]]],
+) -> Callable[Concatenate[Any, P], SyncWorkflowHandle[Any]]:
+    return _wrapping(call, lambda thread, made: SyncWorkflowHandle[Any](thread, made))
 
 
 def _starts_activity(
@@ -248,6 +260,10 @@ class SyncWorkflowHandle(_Facade[WorkflowHandle[OwnT]], Generic[OwnT]):
     def is_new(self) -> bool | None:
         return self._inner.is_new
 
+    @property
+    def result_run_id(self) -> str | None:
+        return self._inner.result_run_id
+
     def result(self, *, timeout: timedelta | float | None = None) -> OwnT:
         return self._thread.wait(self._inner.result(timeout=timeout))
 
@@ -255,8 +271,17 @@ class SyncWorkflowHandle(_Facade[WorkflowHandle[OwnT]], Generic[OwnT]):
     query = _waits(WorkflowHandle[Any].query)
     execute_update = _waits(WorkflowHandle[Any].execute_update)
     start_update = _starts_update(WorkflowHandle[Any].start_update)
+    get_update_handle = _finds_update(WorkflowHandle[Any].get_update_handle)
+    get_update_handle_for = _finds_update(WorkflowHandle[Any].get_update_handle_for)
+    current_details = _waits(WorkflowHandle[Any].current_details)
     cancel = _waits(WorkflowHandle[Any].cancel)
     terminate = _waits(WorkflowHandle[Any].terminate)
+    pause = _waits(WorkflowHandle[Any].pause)
+    resume = _waits(WorkflowHandle[Any].resume)
+    reset = _makes_run(WorkflowHandle[Any].reset)
+    fork = _makes_run(WorkflowHandle[Any].fork)
+    rerun = _makes_run(WorkflowHandle[Any].rerun)
+    delete = _waits(WorkflowHandle[Any].delete)
     describe = _waits(WorkflowHandle[Any].describe)
     fetch_history = _waits(WorkflowHandle[Any].fetch_history)
     fetch_history_events = _iterates(WorkflowHandle[Any].fetch_history_events)
@@ -281,6 +306,11 @@ class SyncActivityHandle(_Facade[ActivityHandle[OwnT]], Generic[OwnT]):
         return self._thread.wait(self._inner.result(timeout=timeout))
 
     cancel = _waits(ActivityHandle[Any].cancel)
+    pause = _waits(ActivityHandle[Any].pause)
+    resume = _waits(ActivityHandle[Any].resume)
+    reset = _waits(ActivityHandle[Any].reset)
+    run_now = _waits(ActivityHandle[Any].run_now)
+    update_options = _waits(ActivityHandle[Any].update_options)
     describe = _waits(ActivityHandle[Any].describe)
 
 
@@ -347,6 +377,8 @@ class SyncClient(_Facade[Client]):
     get_schedule_handle = _finds_schedule(Client.get_schedule_handle)
     list_schedules = _iterates(Client.list_schedules)
     preview_schedule = _waits(Client.preview_schedule)
+    pause_schedules = _waits(Client.pause_schedules)
+    resume_schedules = _waits(Client.resume_schedules)
 
     def start_activities(
         self, starts: Sequence[ActivityStart[ResultT]], *, return_exceptions: bool = False

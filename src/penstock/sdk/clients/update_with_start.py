@@ -24,7 +24,7 @@ from penstock.sdk.clients.handles import (
     WorkflowUpdateHandle,
     handle_of_start,
 )
-from penstock.sdk.clients.interceptors import UpdateStage
+from penstock.sdk.clients.interceptors import UpdateStage, WorkflowUpdateStage, update_stage
 from penstock.sdk.clients.starts import WithStartWorkflowOperation, budgeted
 
 
@@ -118,6 +118,7 @@ class UpdateWithStart(BaseClient):
         wait_for: UpdateStage = "accepted",
         id: str | None = None,  # noqa: A002
         result_type: Any = None,
+        wait_for_stage: WorkflowUpdateStage | None = None,
     ) -> WorkflowUpdateHandle[Any]:
         """Start a workflow unless its id has an open run, then send an update to that run.
 
@@ -132,7 +133,10 @@ class UpdateWithStart(BaseClient):
             wait_for: stage to wait for, `accepted` or `completed`.
             id: the update id; None generates one.
             result_type: type of the result, if the update is given by name.
+            wait_for_stage: the stage, as code for Temporal says it; in place of `wait_for`.
         """
+        if wait_for_stage is not None:
+            wait_for = update_stage(wait_for_stage)
         handle = await self._start_with(start_workflow_operation)
         return await handle.start_update(
             update, arg, args=args, wait_for=wait_for, id=id, result_type=result_type

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from penstock.sdk.connection.signing import PROFILE_VARIABLE as SIGNATURE_PROFIL
 from penstock.sdk.connection.signing import WORKER_KEY_VARIABLE, SigningKey, key_in
 from penstock.sdk.connection.transport import server_urls
 
+LOG = logging.getLogger("penstock.client")
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 DEFAULT_NAMESPACE: Final = "default"
 DEFAULT_PROFILE: Final = "default"
@@ -103,7 +105,26 @@ class ConnectOptions:
         environ = os.environ if environment is None else environment
         variables = {name: environ.get(variable, "").strip() or None for name, variable in VARIABLES.items()}
         variables["signature_key"] = key_in(environ)
-        return cls(**_merged([given, variables, _profile(profile, environ)]))
+        merged = _merged([given, variables, _profile(profile, environ)])
+        if "url" not in merged:
+            _note_unread(environ)
+        return cls(**merged)
+
+
+_OF_TEMPORAL: Final = {
+    "TEMPORAL_ADDRESS": VARIABLES["url"],
+    "TEMPORAL_NAMESPACE": VARIABLES["namespace"],
+    "TEMPORAL_API_KEY": VARIABLES["token"],
+}
+
+
+def _note_unread(environ: Mapping[str, str]) -> None:
+    """Log the variables of Temporal that are set while ours are not: their user may expect them to be read."""
+    for theirs, ours in _OF_TEMPORAL.items():
+        if environ.get(theirs, "").strip():
+            LOG.warning(
+                "%s is set, and is not read: set %s. The server is taken to be %s", theirs, ours, DEFAULT_URL
+            )
 
 
 def _merged(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

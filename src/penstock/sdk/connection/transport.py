@@ -48,10 +48,19 @@ _ROUTES: Final = {("workflows", "count"), ("schedules", "preview")}
 """Ids that collide with a route."""
 TRIED_ELSEWHERE: Final = (500, 502, 503)
 """Those of them that concern this server only: another one may answer immediately."""
+ENGINE_SCHEMES: Final = {"temporal": "temporal", "temporals": "temporal"}
+"""Schemes of addresses of other engines, with the name of the engine."""
 _JSON: Final = "application/json"
+_BYTES: Final = "application/octet-stream"
+_REFERENCES: Final = b'"external_payload":'
+TRANSFER_SECONDS: Final = 60.0
 _CLOSED: Final = "This client is closed; connect a new one"
 _HEADER_TEXT: Final = re.compile(r"[\x21-\x7e]+")
 _LINE_END: Final = re.compile(r"[\r\n\0]")
+
+
+class PayloadAnswer(dict[str, Any]):
+    """A response that mentions external payloads."""
 
 
 class ControlOptions(TypedDict):
@@ -120,8 +129,15 @@ def route_of(kind: str, id: str, *parts: str) -> str:  # noqa: A002 - the word o
     return route(kind, id, *parts)
 
 
+def is_engine_address(text: str) -> bool:
+    """Whether an address is that of another engine, see `engines.py`."""
+    return text.strip().partition("://")[0].lower() in ENGINE_SCHEMES
+
+
 def server_urls(given: str | Sequence[str]) -> tuple[str, ...]:
     """Return validated, distinct server addresses from a list or a comma-separated string."""
+    if isinstance(given, str) and is_engine_address(given):
+        return (given.strip(),)
     texts = given.split(",") if isinstance(given, str) else list(given)
     urls = tuple(dict.fromkeys(base_url(each) for each in texts if each.strip()))
     return urls or (base_url(""),)
@@ -130,6 +146,11 @@ def server_urls(given: str | Sequence[str]) -> tuple[str, ...]:
 def base_url(url: str) -> str:
     """Validate the address of a server and strip trailing slashes."""
     problem = f"{_shown(url)} is not the address of a server, such as http://127.0.0.1:8080"
+    if _HOST_AND_PORT.fullmatch(url.strip()):
+        problem += (
+            f". A Penstock server there is http://{url.strip()}, and a Temporal cluster"
+            f" temporal://{url.strip()}/NAMESPACE"
+        )
     try:
         parts = urlsplit(url.strip())
         parts.port  # noqa: B018 - raises if it is no number
@@ -146,6 +167,10 @@ def base_url(url: str) -> str:
             f"Leave out /api at the end of the address: {shorter}. It is added to every request."
         )
     return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+_HOST_AND_PORT: Final = re.compile(r"[\w.-]+:[0-9]{1,5}")
+"""An address without a scheme, as clients of Temporal take it."""
 
 
 def _shown(url: str) -> str:
@@ -185,6 +210,10 @@ class _Request:
     timeout_s: float
     on_send: Callable[[], None] | None = None
     is_poll: bool = False
+    media: str = _JSON
+    """The media type of the content."""
+    takes_bytes: bool = False
+    """Whether the body of the answer is returned as it is."""
 
 
 class _Server:
@@ -195,7 +224,7 @@ class _Server:
         parts = urlsplit(url)
         self.root = f"{parts.path}/api"
         self.host = parts.netloc if parts.netloc.isascii() else parts.netloc.encode("idna").decode()
-        self.is_local = _is_loopback(parts.hostname or "")
+        self.is_local = is_loopback(parts.hostname or "")
         self.heads: dict[tuple[str, str], str] = {}
         self.connections: HttpConnectionPool | None = None
 
@@ -277,7 +306,7 @@ class HttpTransport:
             if text is not None and not _HEADER_TEXT.fullmatch(text):
                 raise ValueError(f"The {name} must be printable ASCII without spaces")
         parts = urlsplit(url)
-        plain = parts.scheme == "http" and not _is_loopback(parts.hostname or "")
+        plain = parts.scheme == "http" and not is_loopback(parts.hostname or "")
         if plain and any(tokens.values()) and not insecure:
             raise ValueError(
                 f"Refusing to send a token in the clear to {parts.hostname}."
@@ -304,6 +333,23 @@ class HttpTransport:
         if answer_s is not None:
             call.timeout_s = min(call.timeout_s, answer_s)
         return await self._send_with_retries(call)
+
+    async def transfer(
+        self,
+        method: str,
+        path: str,
+        plane: tuple[str, str],
+        content: bytes | None,
+        headers: Mapping[str, str],
+    ) -> bytes:
+        """Send bytes and return the bytes of the answer; a repetition has no other effect than the first time."""
+        head = "".join(f"{name}: {_one_line(value)}\r\n" for name, value in headers.items())
+        call = _call(method, path, plane, head, None, True, None)
+        call.takes_bytes, call.timeout_s = True, TRANSFER_SECONDS
+        if content is not None:
+            call.content, call.has_body, call.media = content, True, _BYTES
+        answer: bytes = (await self._send_with_retries(call))["bytes"]
+        return answer
 
     async def close(self) -> None:
         """Close all connections. The transport cannot be used again."""
@@ -438,7 +484,7 @@ class HttpTransport:
             )
         except (ConnectFailed, MalformedResponse, OSError) as error:
             raise self._lost(call, server, error) from None
-        return self._read(response, server)
+        return self._read(response, server, takes_bytes=call.takes_bytes)
 
     def _request(self, call: _Request, server: _Server) -> bytes:
         """Return the bytes to send. Each attempt needs a new signature, because a signature is valid once."""
@@ -453,13 +499,13 @@ class HttpTransport:
                 raw_query=query,
                 host=server.host,
                 namespace=self.namespace,
-                content_type=_JSON if call.has_body else "",
+                content_type=call.media if call.has_body else "",
                 content_encoding="",
                 body=call.content,
             )
             head += "".join(f"{name}: {value}\r\n" for name, value in key.headers(signed).items())
         if call.has_body:
-            head += f"Content-Type: {_JSON}\r\nContent-Length: {len(call.content)}\r\n"
+            head += f"Content-Type: {call.media}\r\nContent-Length: {len(call.content)}\r\n"
         return f"{call.method} {target} HTTP/1.1\r\n{head}\r\n".encode() + call.content
 
     def _open_connections(self, server: _Server) -> HttpConnectionPool:
@@ -498,14 +544,16 @@ class HttpTransport:
             lost, may_have_effect=made, may_retry=not (hopeless or insecure), may_retry_elsewhere=not hopeless
         )
 
-    def _read(self, response: HttpResponse, server: _Server) -> Json:
+    def _read(self, response: HttpResponse, server: _Server, *, takes_bytes: bool = False) -> Json:
         status = response.status
+        if takes_bytes and status < 300:
+            return {"bytes": response.body}
         try:
             body = msgspec.json.decode(response.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             body = None
         if status < 300 and isinstance(body, dict):
-            return body
+            return PayloadAnswer(body) if _REFERENCES in response.body else body
         retry_after_s = _seconds(response.headers.get(b"retry-after"))
         if not isinstance(body, dict):
             raise _not_a_penstock_server(server.url, status, retry_after_s)
@@ -565,7 +613,7 @@ def _call(
     )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from penstock.core import payload_codec
+from penstock.core.call_headers import HEADERS_KEY
 from penstock.errors import InvalidInput
-from penstock.sdk.converters.conversion_errors import ConversionError
+from penstock.sdk.converters.conversion_errors import ConversionError, UnreadablePayload
 
 ENCODED_KEY: Final = "penstock.encoded"
 """Lists the codecs of a value in the order in which they were applied."""
@@ -89,9 +90,14 @@ def apply_codecs(value: Any, codecs: Sequence[PayloadCodec], what: str) -> Any:
             before = data
         if names:
             return {ENCODED_KEY: names, DATA_KEY: data}
-    if isinstance(value, Mapping) and ENCODED_KEY in value:
+    if looks_encoded(value):
         return {ENCODED_KEY: [], DATA_KEY: _bytes_of(value)}
     return value
+
+
+def looks_encoded(value: object) -> bool:
+    """Whether a value of the user has a key by which a receiver would take it for something else."""
+    return isinstance(value, Mapping) and (ENCODED_KEY in value or HEADERS_KEY in value)
 
 
 def undo_codecs(value: Any, codecs: Mapping[str, PayloadCodec], what: str) -> Any:
@@ -117,8 +123,10 @@ def _codec(name: object, codecs: Mapping[str, PayloadCodec], what: str) -> Paylo
     codec = codecs.get(name) if isinstance(name, str) else None
     if codec is None:
         known = ", ".join(f'"{each}"' for each in codecs)
-        raise ConversionError(
-            what, f'it is encoded as "{name}", and this DataConverter has codecs for {known} only'
+        raise UnreadablePayload(
+            what,
+            str(name),
+            f'it is encoded as "{name}", and this DataConverter has codecs for {known} only',
         )
     return codec
 
@@ -132,7 +140,10 @@ def _applied(codec: PayloadCodec, step: str, data: bytes, what: str) -> bytes:
         changed = codec.encode(data) if step == "encode" else codec.decode(data)
     except Exception as error:
         cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise ConversionError(what, f'the codec "{codec.name}" cannot {step} it: {cause}') from error
+        problem = f'the codec "{codec.name}" cannot {step} it: {cause}'
+        if step == "decode":
+            raise UnreadablePayload(what, codec.name, problem) from error
+        raise ConversionError(what, problem) from error
     if not isinstance(changed, bytes):
         raise ConversionError(
             what, f'the codec "{codec.name}" gave a {type(changed).__name__} instead of bytes'

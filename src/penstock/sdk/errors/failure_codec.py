@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any, Final, TypeVar
@@ -17,6 +17,7 @@ from penstock.sdk.errors.failure_types import (
     ActivityError,
     ActivityThrottled,
     ApplicationError,
+    ApplicationErrorCategory,
     CancelledError,
     ChildWorkflowError,
     FailureError,
@@ -30,6 +31,9 @@ from penstock.sdk.errors.tracebacks import bounded, frames_text
 CHAIN_MAX: Final = 10
 MESSAGE_CHARS_MAX: Final = 10_000
 NAME_CHARS_MAX: Final = 255
+ENCODED_FAILURE: Final = "Encoded failure"
+"""The message of a failure whose text is in a payload."""
+_HIDDEN: Final = ("message", "stack_trace")
 DETAILS_BYTES_MAX: Final = 262_144
 """Maximum bytes of details, of an error and all its causes together."""
 REMOTE: Final = "Raised in a worker (most recent call last):\n"
@@ -44,8 +48,11 @@ def failure_of(error: BaseException, converter: DataConverter) -> dict[str, Any]
     """Encode an error with its causes, for the report of a failed activity and the `exception` of a failed workflow."""
     bodies: list[dict[str, Any]] = []
     details_left = DETAILS_BYTES_MAX
-    for each in _chain(error):
+    convert = converter.failure_converter
+    for each in _chain(error, convert.to_failure):
         body = _body(each)
+        if convert.encode_common_attributes:
+            body = _with_hidden_text(body, converter)
         details_left -= _add_details(body, each, converter, details_left)
         bodies.append(body)
     for body, cause in pairwise(bodies):
@@ -65,14 +72,39 @@ def failure_fields(error: BaseException, converter: DataConverter) -> dict[str, 
     }
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its causes, nearest first."""
+def _chain(
+    error: BaseException, convert: Callable[[BaseException], BaseException]
+) -> Iterator[BaseException]:
+    """Yield an error and its causes as they are sent, nearest first."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen and len(seen) < CHAIN_MAX:
         seen.add(id(at))
-        yield at
-        at = _cause(at)
+        sent = convert(at)
+        yield sent
+        at = _cause(at) if sent is at or sent.__cause__ is None else sent.__cause__
+
+
+def _with_hidden_text(body: dict[str, Any], converter: DataConverter) -> dict[str, Any]:
+    """Return a failure whose message and stack trace are in a payload."""
+    hidden = {name: body[name] for name in _HIDDEN if name in body}
+    shown = {name: value for name, value in body.items() if name not in _HIDDEN}
+    return shown | {
+        "message": ENCODED_FAILURE,
+        "encoded_attributes": converter.encode(hidden, "message and stack trace of a failure"),
+    }
+
+
+def _with_shown_text(body: Mapping[str, Any], converter: DataConverter) -> Mapping[str, Any]:
+    """Return a failure with the message and stack trace that its sender put into a payload, if they can be read."""
+    envelope = body.get("encoded_attributes")
+    if envelope is None:
+        return body
+    try:
+        shown = converter.decode(envelope, dict[str, str])
+    except ConversionError:
+        return body
+    return {**body, **{name: shown[name] for name in _HIDDEN if name in shown}}
 
 
 def _cause(error: BaseException) -> BaseException | None:
@@ -86,12 +118,12 @@ def _cause(error: BaseException) -> BaseException | None:
 def _body(error: BaseException) -> dict[str, Any]:
     kind = type(error)
     body: dict[str, Any] = {
-        "message": _head(_message(error), MESSAGE_CHARS_MAX),
+        "message": _head(message_of(error), MESSAGE_CHARS_MAX),
         "type": _head(kind.__name__, NAME_CHARS_MAX),
         "class": _head(f"{kind.__module__}.{kind.__qualname__}", NAME_CHARS_MAX),
         "non_retryable": False,
     }
-    stack = _stack(error)
+    stack = stack_of(error)
     if stack:
         body["stack_trace"] = stack
     if isinstance(error, FailureError):
@@ -140,6 +172,8 @@ def _application(error: ApplicationError) -> dict[str, Any]:
     body["type"] = _head(name, NAME_CHARS_MAX)
     if error.type:
         body["class"] = _head(error.origin or error.type, NAME_CHARS_MAX)
+    if error.category is ApplicationErrorCategory.BENIGN:
+        body["category"] = error.category.value
     if error.next_retry_delay is not None:
         body["next_retry_delay_seconds"] = error.next_retry_delay.total_seconds()
     return body
@@ -170,7 +204,8 @@ def _add_details(body: dict[str, Any], error: BaseException, converter: DataConv
     return size
 
 
-def _message(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """Return the message of an error as it is recorded: with its notes, and with the members of a group."""
     try:
         message = str(error) if not isinstance(error, ApplicationError) else error.message
     except Exception as broken:
@@ -187,10 +222,12 @@ def _belongs_to_message(note: object) -> bool:
 
 
 def _named(error: BaseException) -> str:
-    return traceback.format_exception_only(error)[-1].strip()
+    """Return a member of a group in one line, without the module of its class."""
+    line = traceback.format_exception_only(error)[-1].strip()
+    return line.removeprefix(f"{type(error).__module__}.")
 
 
-def _stack(error: BaseException) -> str | None:
+def stack_of(error: BaseException) -> str | None:
     """Return the frames in which the error was raised, including those of another process."""
     stack = error.stack_trace if isinstance(error, FailureError) else None
     if stack is None:
@@ -273,7 +310,7 @@ def _exception_of(payload: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _activity(payload: Mapping[str, Any], ending: str, converter: DataConverter) -> ActivityError:
-    cause = _ended(payload, ending, converter)
+    cause = converter.failure_converter.from_failure(_ended(payload, ending, converter))
     name = _text(payload, "activity_type")
     error = ActivityError(
         f'Activity "{name}" {_VERBS[ending]}',
@@ -298,7 +335,8 @@ def _child(payload: Mapping[str, Any], ending: str, converter: DataConverter) ->
         run_id=_text(payload, "child_closing_run_id") or _text(payload, "child_workflow_run_id"),
         retry_state=_retry_state(payload, ending),
     )
-    return _with_cause(error, _ended(payload, ending, converter), payload)
+    cause = converter.failure_converter.from_failure(_ended(payload, ending, converter))
+    return _with_cause(error, cause, payload)
 
 
 _VERBS: Final = {
@@ -327,7 +365,7 @@ def _retry_state(payload: Mapping[str, Any], ending: str) -> RetryState | None:
     max_attempts, attempt = _max_attempts(payload), _attempt(payload)
     if max_attempts is None or attempt is None or attempt < max_attempts:
         return None
-    return RetryState.RETRY_POLICY_NOT_SET if max_attempts == 1 else RetryState.MAXIMUM_ATTEMPTS_REACHED
+    return RetryState.MAXIMUM_ATTEMPTS_REACHED
 
 
 def _max_attempts(payload: Mapping[str, Any]) -> int | None:
@@ -341,7 +379,7 @@ def _restored(body: Mapping[str, Any], converter: DataConverter, left: int) -> F
     error = _bare(body, converter)
     cause = _cause_of(body)
     if cause is not None and left > 1:
-        error.__cause__ = _restored(cause, converter, left - 1)
+        error.__cause__ = converter.failure_converter.from_failure(_restored(cause, converter, left - 1))
     if body.get("kind") is None and _text(body, "activity_type") is not None:
         return _with_cause(_bare_activity(body), error, body)
     return error
@@ -359,6 +397,7 @@ def _cause_of(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _bare(body: Mapping[str, Any], converter: DataConverter) -> FailureError:
     """Return an error without its causes."""
+    body = _with_shown_text(body, converter)
     error = _of_kind(body, converter)
     error.failure = body
     error.stack_trace = _text(body, "stack_trace")
@@ -396,6 +435,11 @@ def _bare_already_started(body: Mapping[str, Any], message: str | None) -> Workf
     return WorkflowAlreadyStartedError(message=message or "The workflow id is in use", details=named)
 
 
+_CATEGORIES: Final[Mapping[Any, ApplicationErrorCategory]] = {
+    each.value: each for each in ApplicationErrorCategory
+}
+
+
 def _bare_application(body: Mapping[str, Any], converter: DataConverter) -> ApplicationError:
     name = _text(body, "type")
     error = ApplicationError(
@@ -403,6 +447,7 @@ def _bare_application(body: Mapping[str, Any], converter: DataConverter) -> Appl
         type=None if name == ApplicationError.__name__ else name,
         non_retryable=body.get("non_retryable") is True,
         next_retry_delay=_pause(body.get("next_retry_delay_seconds")),
+        category=_CATEGORIES.get(body.get("category"), ApplicationErrorCategory.UNSPECIFIED),
     )
     error.origin = _text(body, "class")
     try:

@@ -47,6 +47,14 @@ class FailureError(SdkError):
         return self.message
 
 
+class ApplicationErrorCategory(StrEnum):
+    """How serious an application error is for those who operate a worker."""
+
+    UNSPECIFIED = "unspecified"
+    BENIGN = "benign"
+    """Expected: the worker logs it in one line at level DEBUG, without a traceback."""
+
+
 class ApplicationError(FailureError):
     """A failure raised deliberately by workflow or activity code.
 
@@ -59,6 +67,7 @@ class ApplicationError(FailureError):
         non_retryable: whether the retry policy must not retry.
         next_retry_delay: delay before the next attempt, in place of that of the retry policy. Servers that do not
             support it use the retry policy.
+        category: whether the error is expected, and logged as such.
     """
 
     def __init__(
@@ -68,9 +77,11 @@ class ApplicationError(FailureError):
         type: str | None = None,  # noqa: A002
         non_retryable: bool = False,
         next_retry_delay: timedelta | None = None,
+        category: ApplicationErrorCategory = ApplicationErrorCategory.UNSPECIFIED,
     ) -> None:
         super().__init__(message)
         self.type = type
+        self.category = ApplicationErrorCategory(category)
         self.non_retryable = non_retryable
         self.next_retry_delay = next_retry_delay
         self.origin: str | None = None

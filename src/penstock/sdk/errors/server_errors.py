@@ -142,3 +142,19 @@ class Busy(ServerRefused):
 
 class ServerUnavailable(ServerRefused):
     """The server is temporarily unavailable. `details["outcome"]` says whether the request may have had an effect."""
+
+
+class NotOnThisEngineError(ServerRefused):
+    """The engine behind this address, or under this workflow, has no such thing. `details` name both.
+
+    In workflow code it fails the workflow task, as any bug does: the run continues with code that does not ask for it.
+
+    Args:
+        what: what was asked for.
+        engine: the engine that lacks it.
+        why: the reason, or what to use instead.
+    """
+
+    def __init__(self, what: str, *, engine: str, why: str = "") -> None:
+        message = f"{what} is not available on {engine}" + (f": {why}" if why else "")
+        super().__init__("not_on_this_engine", message, 501, {"what": what, "engine": engine})

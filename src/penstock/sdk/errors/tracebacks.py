@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import linecache
+import re
 import traceback
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -21,13 +23,21 @@ from typing import Any, Final
 STACK_CHARS_MAX: Final = 20_000
 STACK_FRAMES_MAX: Final = 100
 CAUSES_MAX: Final = 10
+LINES_AROUND: Final = 3
+LINE_CHARS_MAX: Final = 200
 HEADING: Final = "Traceback (most recent call last):\n"
+_FRAME: Final = re.compile(
+    r'(?P<place>^  File "(?P<file>[^"\n]+)", line (?P<line>\d+), in [^\n]*\n)(?:^    [^\n]*\n?)*',
+    re.MULTILINE,
+)
+"""A frame as Python prints it, with the lines below it."""
 _SDK: Final = Path(__file__).resolve().parents[1]
 _AROUND: Final = tuple(
     f"{folder}/"
     for folder in (
         _SDK,
         _SDK.parent / "testing",
+        _SDK.parent / "engines",
         Path(asyncio.__file__).resolve().parent,
         Path(concurrent.futures.__file__).resolve().parent,
     )
@@ -64,6 +74,34 @@ def without_tracebacks(report: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(commands := bare.get("commands"), list):
         bare["commands"] = [without_tracebacks(each) for each in commands]
     return bare
+
+
+def with_source_lines(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a report in which each frame of its failure, its causes, and the failures in its commands has the lines
+    around the one that raised. A frame whose file cannot be read stays as it is.
+    """
+    found = dict(report)
+    if isinstance(stack := found.get("stack_trace"), str):
+        found["stack_trace"] = bounded(_FRAME.sub(_around, stack))
+    for name in ("failure", "exception", "cause"):
+        if isinstance(found.get(name), Mapping):
+            found[name] = with_source_lines(found[name])
+    if isinstance(commands := found.get("commands"), list):
+        found["commands"] = [with_source_lines(each) for each in commands]
+    return found
+
+
+def _around(frame: re.Match[str]) -> str:
+    number = int(frame["line"][:9])
+    source = linecache.getlines(frame["file"])
+    first, last = max(1, number - LINES_AROUND), min(len(source), number + LINES_AROUND)
+    if not source or number > len(source):
+        return frame[0]
+    lines = (
+        f"    {'>' if each == number else ' '} {each} |{source[each - 1].rstrip()[:LINE_CHARS_MAX]}\n"
+        for each in range(first, last + 1)
+    )
+    return frame["place"] + "".join(lines)
 
 
 def user_frames(stack: traceback.StackSummary) -> traceback.StackSummary:

@@ -66,7 +66,7 @@ def _thread_calls() -> dict[Any, tuple[str, str]]:
 _FORBIDDEN = _clock_calls() | _random_calls() | _thread_calls()
 _ALLOWED_CALLERS = frozenset(
     {
-        *("logging", "structlog", "warnings", "linecache", "traceback", "penstock"),
+        *("logging", "structlog", "warnings", "linecache", "traceback", "penstock", "temporalio"),
         *("zoneinfo", "tzdata", "encodings", "locale", "_strptime"),
     }
 )
@@ -211,7 +211,7 @@ def _is_allowed(frame: FrameType | None) -> bool:
     by_the_user = False
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
-        if name == _LOOP_MODULE:
+        if name == _LOOP_MODULE or (by_the_user and name in _LOOP_MODULES):
             return False
         root = name.partition(".")[0]
         if root == "importlib" or (root in _ALLOWED_CALLERS and not by_the_user):
@@ -224,7 +224,7 @@ def _is_allowed(frame: FrameType | None) -> bool:
 def _is_garbage_collection(frame: FrameType | None) -> bool:
     """Whether the call comes from a finalizer or a garbage collector callback, which run at any time."""
     listeners = {getattr(each, "__code__", None) for each in gc.callbacks}
-    while frame is not None and frame.f_globals.get("__name__") != _LOOP_MODULE:
+    while frame is not None and frame.f_globals.get("__name__") not in _LOOP_MODULES:
         if frame.f_code.co_name == "__del__" or frame.f_code in listeners:
             return True
         frame = frame.f_back
@@ -232,6 +232,8 @@ def _is_garbage_collection(frame: FrameType | None) -> bool:
 
 
 _LOOP_MODULE = "penstock.sdk.replay.loop"
+_LOOP_MODULES = frozenset({_LOOP_MODULE, "temporalio.worker._workflow_instance"})
+"""Modules that call workflow code: ours, and that of the Temporal engine, which also reads clocks of its own."""
 _LIBRARY = str(Path(os.__file__).parent)
 
 

@@ -34,7 +34,3 @@ class TaskStuckError(WorkflowTaskError):
 
 class ReadOnlyError(WorkflowTaskError):
     """A query or a validator tried to change the run."""
-
-
-class NotInWorkflowError(RuntimeError):
-    """A function of `penstock.workflow` was called outside of workflow code."""

@@ -8,20 +8,38 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from warnings import warn
 
+from penstock.core.history.events import MESSAGE_STREAM_SIGNAL
 from penstock.schema.nearest import nearest
-from penstock.sdk.failures import ApplicationError, ConversionError, FailureError, failure_fields
+from penstock.sdk.failures import (
+    ApplicationError,
+    ConversionError,
+    FailureError,
+    UnreadablePayload,
+    failure_fields,
+)
 from penstock.sdk.replay import events as named
 from penstock.sdk.replay.commands import CommandKind
 from penstock.sdk.replay.events import HistoryEvent
 from penstock.sdk.replay.interceptors import (
+    CodeInvoker,
     ExecuteWorkflowInput,
-    HandlerInput,
-    WorkflowInboundInterceptor,
+    HandleQueryInput,
+    HandleSignalInput,
+    HandleUpdateInput,
     chain,
 )
 from penstock.sdk.replay.runtime import Runtime
-from penstock.sdk.workflows.definitions import Handler, WorkflowDefinition
+from penstock.sdk.workflow_port.info import CURRENT_DETAILS, CURRENT_UPDATE, UpdateInfo
+from penstock.sdk.workflow_port.port import WorkflowPort
+from penstock.sdk.workflows.definitions import (
+    Handler,
+    UnfinishedSignalHandlersWarning,
+    UnfinishedUpdateHandlersWarning,
+    WorkflowDefinition,
+)
+from penstock.sdk.workflows.dynamic_calls import handler_arguments
 
 STACK_TRACE = "__stack_trace"
 """The query that every workflow answers with the stacks of its tasks."""
@@ -29,29 +47,46 @@ RESERVED = "__durable_workflow"
 """Prefix of signals that are internal to the server."""
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateInfo:
-    """The update whose handler is running."""
+_UNFINISHED: Mapping[str, type[RuntimeWarning]] = {
+    "signal": UnfinishedSignalHandlersWarning,
+    "update": UnfinishedUpdateHandlersWarning,
+}
 
-    id: str
+
+@dataclass(frozen=True, slots=True)
+class _RunningHandler:
+    """A signal or update whose handler runs."""
+
+    handler: Handler
     name: str
+    update_id: str | None = None
+
+    @property
+    def label(self) -> str:
+        return self.name if self.update_id is None else f"{self.name} ({self.update_id})"
 
 
 class Handlers:
     """The handlers of one run, and those that are running."""
 
     def __init__(
-        self, runtime: Runtime, definition: WorkflowDefinition, interceptors: Sequence[Any] = ()
+        self,
+        runtime: Runtime,
+        definition: WorkflowDefinition,
+        port: WorkflowPort,
+        interceptors: Sequence[Any] = (),
     ) -> None:
         self._runtime = runtime
-        self._inbound = chain(interceptors, _WorkflowInvoker(runtime))
+        invoker = CodeInvoker(lambda: runtime.instance)
+        self._inbound, self.port = chain(interceptors, invoker, port)
+        """The first link towards the code, and the port that the code uses."""
         self._definition = definition
         self.signals: dict[str | None, Handler] = dict(definition.signals)
         self.queries: dict[str | None, Handler] = dict(definition.queries)
         self.updates: dict[str | None, Handler] = dict(definition.updates)
         self._buffered: dict[str, list[HistoryEvent]] = {"signal": [], "update": []}
         """Messages without a handler so far."""
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running: dict[asyncio.Task[Any], _RunningHandler] = {}
         self._error: BaseException | None = None
         runtime.handlers = self
 
@@ -59,8 +94,10 @@ class Handlers:
     def are_finished(self) -> bool:
         return not any(not task.done() for task in self._running)
 
-    async def execute(self, run: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-        return await self._inbound.execute_workflow(ExecuteWorkflowInput(run, arguments))
+    async def execute(
+        self, run: Callable[..., Any], arguments: Sequence[Any], headers: Mapping[str, Any]
+    ) -> Any:
+        return await self._inbound.execute_workflow(ExecuteWorkflowInput(run, arguments, headers))
 
     # ── signals and updates ─────────────────────────────────────────────────────────────────────────────
 
@@ -81,6 +118,30 @@ class Handlers:
         for event in waiting:
             self.dispatch_message(event)
 
+    def get_handler(self, kind: str, name: str | None) -> Callable[..., Any] | None:
+        """Return the handler of a name as code calls it: a bound method, or the function that was set."""
+        table = {"signal": self.signals, "query": self.queries, "update": self.updates}[kind]
+        handler = table.get(name)
+        return None if handler is None else handler.called_on(self._runtime.instance)
+
+    def warn_of_unfinished(self) -> None:
+        """Warn of handlers that run while the run closes: what they do afterwards is lost."""
+        for kind, category in _UNFINISHED.items():
+            names = [
+                each.label
+                for task, each in self._running.items()
+                if each.handler.kind == kind and each.handler.warns_if_unfinished and not task.done()
+            ]
+            if names:
+                info = self._runtime.info
+                warn(
+                    f"Workflow {info.workflow_id} (run {info.run_id}) closes while {kind} handlers run:"
+                    f" {', '.join(names)}. Wait for workflow.all_handlers_finished() before the run method"
+                    f" returns, or mark them with unfinished_policy=HandlerUnfinishedPolicy.ABANDON",
+                    category,
+                    stacklevel=2,
+                )
+
     def reject_unhandled_updates(self) -> None:
         """Reject updates that still have no handler after the code has processed all new events."""
         waiting, self._buffered["update"] = self._buffered["update"], []
@@ -92,6 +153,8 @@ class Handlers:
 
     def _signal(self, event: HistoryEvent) -> None:
         name = str(event.payload.get("signal_name"))
+        if name == MESSAGE_STREAM_SIGNAL:
+            self._runtime.inboxes.accept(event.payload.get("arguments"))
         if name.startswith(RESERVED):
             return
         handler = _find_handler(self.signals, name)
@@ -99,12 +162,14 @@ class Handlers:
             self._buffered["signal"].append(event)
             return
         try:
-            arguments = self._arguments(handler, name, event.payload.get("arguments"))
+            arguments, headers = self._arguments(handler, name, event.payload.get("arguments"))
+        except UnreadablePayload:
+            raise  # the task is retried: a worker with another converter may read it
         except (FailureError, ConversionError) as error:
             self._drop(name, error)
             return
-        handling = self._inbound.handle_signal(HandlerInput(name, arguments, handler))
-        self._run_handler(handling, f"signal {name}", self._end_signal)
+        handling = self._inbound.handle_signal(HandleSignalInput(name, arguments, handler, headers))
+        self._run_handler(handling, _RunningHandler(handler, name), self._end_signal)
 
     def _drop(self, name: str, error: Exception) -> None:
         """Drop a signal that its handler cannot accept, so that it does not block the run. Replays drop it as well."""
@@ -125,7 +190,9 @@ class Handlers:
             self._buffered["update"].append(event)
             return
         try:
-            arguments = self._arguments(handler, name, event.payload.get("arguments"))
+            arguments, headers = self._arguments(handler, name, event.payload.get("arguments"))
+        except UnreadablePayload:
+            raise
         except (FailureError, ConversionError) as error:
             self._fail_update(update_id, name, error)
             return
@@ -133,23 +200,28 @@ class Handlers:
         def end(task: asyncio.Task[Any]) -> None:
             self._end_update(task, update_id, name)
 
-        done = self._inbound.handle_update(HandlerInput(name, arguments, handler))
-        task = self._run_handler(done, f"update {name}", end)
-        task.penstock_update = UpdateInfo(update_id, name)  # type: ignore[attr-defined]
+        done = self._inbound.handle_update_handler(
+            HandleUpdateInput(name, arguments, handler, headers, update_id)
+        )
+        self._run_handler(done, _RunningHandler(handler, name, update_id), end)
 
     def _run_handler(
-        self, work: Any, name: str, end: Callable[[asyncio.Task[Any]], None]
-    ) -> asyncio.Task[Any]:
-        task = self._runtime.loop.create_task(work, name=name)
-        self._running.add(task)
+        self, work: Any, handler: _RunningHandler, end: Callable[[asyncio.Task[Any]], None]
+    ) -> None:
+        context = None
+        if handler.update_id is not None:
+            context = self._runtime.loop.new_context()
+            context.run(CURRENT_UPDATE.set, UpdateInfo(handler.update_id, handler.name))
+        name = f"{handler.handler.kind} {handler.name}"
+        task = self._runtime.loop.create_task(work, name=name, context=context)
+        self._running[task] = handler
 
         def ended(done: asyncio.Task[Any]) -> None:
-            self._running.discard(done)
+            self._running.pop(done, None)
             if not self._runtime.is_closing:
                 end(done)
 
         task.add_done_callback(ended)
-        return task
 
     def _end_signal(self, task: asyncio.Task[Any]) -> None:
         """Treat an error in a signal handler as an error of the run."""
@@ -189,11 +261,13 @@ class Handlers:
         converter = self._runtime.converter
         if name == STACK_TRACE:
             return converter.encode(self.stacks(), "stack trace")
+        if name == CURRENT_DETAILS:
+            return converter.encode(self._runtime.current_details, "current details")
         handler = _find_handler(self.queries, name)
         if handler is None:
             raise LookupError(_unknown("query", name, self.queries))
-        values = self._arguments(handler, name, arguments)
-        result = self._inbound.handle_query(HandlerInput(name, values, handler))
+        values, headers = self._arguments(handler, name, arguments)
+        result = self._inbound.handle_query(HandleQueryInput(name, values, handler, headers))
         if inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
@@ -203,11 +277,12 @@ class Handlers:
         return converter.encode(result, f'result of query "{name}"')
 
     def validate(self, name: str, arguments: Any) -> None:
+        """Run the validator of an update, if it has one. An update that nothing handles fails once it is recorded."""
         handler = _find_handler(self.updates, name)
-        if handler is None:
-            raise LookupError(_unknown("update", name, self.updates))
-        values = self._arguments(handler, name, arguments)
-        self._inbound.validate_update(HandlerInput(name, values, handler))
+        if handler is None or handler.validator is None:
+            return
+        values, headers = self._arguments(handler, name, arguments)
+        self._inbound.handle_update_validator(HandleUpdateInput(name, values, handler, headers))
 
     def stacks(self) -> str:
         """Return the stacks of all tasks of the code."""
@@ -218,46 +293,19 @@ class Handlers:
             stacks.append(f"{task.get_name()}\n{''.join(lines)}")
         return "\n".join(stacks)
 
-    def _arguments(self, handler: Handler, name: str, blob: Any) -> list[Any]:
+    def _arguments(self, handler: Handler, name: str, blob: Any) -> tuple[list[Any], dict[str, Any]]:
         converter, what = self._runtime.converter, f'{handler.kind} "{name}"'
         if handler.name is None:
-            return [name, *converter.decode_arguments(blob, handler.parameters.types[1:], what=what)]
-        values = converter.decode_arguments(blob, handler.parameters.types, what=what)
+            received, headers = converter.decode_raw_call(blob, what=what)
+            return handler_arguments(handler, name, received), headers
+        values, headers = converter.decode_call(blob, handler.parameters.types, what=what)
         if not handler.parameters.accepts(len(values)):
             raise ApplicationError(
                 f'{handler.kind} "{name}" takes {handler.parameters.in_words()} arguments, not {len(values)}',
                 type="WrongArguments",
                 non_retryable=True,
             )
-        return values
-
-
-class _WorkflowInvoker(WorkflowInboundInterceptor):
-    """The innermost link: calls the workflow code itself."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        super().__init__(self)
-        self._runtime = runtime
-
-    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002
-        return await input.run_fn(self._runtime.instance, *input.args)
-
-    async def handle_signal(self, input: HandlerInput) -> None:  # noqa: A002
-        await self._invoke(input)
-
-    async def handle_update(self, input: HandlerInput) -> Any:  # noqa: A002
-        return await self._invoke(input)
-
-    def validate_update(self, input: HandlerInput) -> None:  # noqa: A002
-        if input.handler.validator is not None:
-            input.handler.validator(self._runtime.instance, *input.args)
-
-    def handle_query(self, input: HandlerInput) -> Any:  # noqa: A002
-        return input.handler.fn(self._runtime.instance, *input.args)
-
-    async def _invoke(self, input: HandlerInput) -> Any:  # noqa: A002
-        result = input.handler.fn(self._runtime.instance, *input.args)
-        return await result if inspect.isawaitable(result) else result
+        return values, headers
 
 
 def _find_handler(table: Mapping[str | None, Handler], name: str) -> Handler | None:

@@ -1,56 +1,15 @@
-"""Information about the current run, for workflow code."""
+"""The identity of a run and its information, from the task and the first event."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from penstock.sdk.priority import LEVEL_DEFAULT, WEIGHT_DEFAULT, Priority, priority_in
 from penstock.sdk.replay.events import HistoryEvent
-
-SUGGESTED_LENGTH = 8_000
-"""From this many events on, `is_continue_as_new_suggested` is true."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParentInfo:
-    workflow_id: str
-    run_id: str
-
-
-@dataclass(slots=True)
-class Info:
-    """The run as it was started. History length and time advance with the history."""
-
-    workflow_id: str
-    run_id: str
-    workflow_type: str
-    task_queue: str
-    namespace: str
-    start_time: datetime
-    attempt: int = 1
-    """Attempt of a child workflow with a retry policy; 1 for the first."""
-    parent: ParentInfo | None = None
-    continued_run_id: str | None = None
-    """The run that this one continues."""
-    execution_timeout: timedelta | None = None
-    run_timeout: timedelta | None = None
-    priority: Priority = field(default_factory=Priority)
-    """As started, so that it is the same in every replay."""
-    memo: Mapping[str, Any] = field(default_factory=dict)
-    search_attributes: Mapping[str, Any] = field(default_factory=dict)
-    history_length: int = 0
-    """Number of events that the code has seen."""
-
-    def get_current_history_length(self) -> int:
-        """Return the number of events that the code has seen."""
-        return self.history_length
-
-    def is_continue_as_new_suggested(self) -> bool:
-        """Whether the history is so long that the run should continue as new."""
-        return self.history_length >= SUGGESTED_LENGTH
+from penstock.sdk.workflow_port.info import Info, ParentInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,24 +52,27 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.sdk.converters import DataConverter
+from penstock.sdk.converters import ConversionError, DataConverter
 from penstock.sdk.dispatch_options import ConfigGetter, no_configuration
 from penstock.sdk.failures import failure_fields, is_cancelled_exception
 from penstock.sdk.replay import events as named
 from penstock.sdk.replay.command_matcher import ExpectedCommands
 from penstock.sdk.replay.commands import NUMBERED, TERMINAL, Command, CommandKind
-from penstock.sdk.replay.continue_as_new import ContinueAsNewError
 from penstock.sdk.replay.deadlock_detector import DeadlockDetector, detects_deadlocks
 from penstock.sdk.replay.determinism_guard import DeterminismGuard
 from penstock.sdk.replay.errors import NonDeterminismError, ReadOnlyError, WorkflowTaskError
 from penstock.sdk.replay.events import HistoryEvent
 from penstock.sdk.replay.handlers import Handlers
 from penstock.sdk.replay.info import PolledRun, info_of
+from penstock.sdk.replay.port import ReplayPort
 from penstock.sdk.replay.runtime import LocalActivityRequest, Runtime
+from penstock.sdk.replay.unguarded_codecs import with_unguarded_codecs
+from penstock.sdk.workflow_port.continue_as_new import ContinueAsNewError
 from penstock.sdk.workflows.definitions import WorkflowDefinition, sole_exception
+from penstock.sdk.workflows.dynamic_calls import run_arguments
 
 LOG = logging.getLogger("penstock.workflow")
 DEADLOCK_TIMEOUT_S = 2.0
@@ -91,6 +94,10 @@ class Activation:
     """Whether the run closes with these commands."""
     origins: list[str] = field(default_factory=list)
     """Description and source line of each command."""
+    stream_cursors: list[Json] = field(default_factory=list)
+    """How far the code has read its message streams."""
+    stream_waits: list[Json] = field(default_factory=list)
+    """The streams that it reads now."""
 
 
 def _illegal_exit(error: BaseException) -> WorkflowTaskError:
@@ -123,7 +130,7 @@ class WorkflowRun:
     ) -> None:
         self._definition = definition
         self._polled_run = polled_run
-        self._converter = converter
+        self._converter = with_unguarded_codecs(converter)
         self._is_guarded = is_guarded and definition.is_guarded
         self._stuck_after_s = stuck_after_s
         self._interceptors = tuple(interceptors)
@@ -298,12 +305,14 @@ class WorkflowRun:
         """Run the code on the collected inputs. `through` is the last event that it may know of."""
         inputs, self._new_events = self._new_events, []
         is_first = self._runtime is None
+        seen = self.seen if through is None else through
         if is_first:
-            self._start(inputs, is_replaying=is_replaying)
+            self._start(inputs, is_replaying=is_replaying, decides_at=seen + 1)
         runtime = self._started_runtime()
         if inputs:
             runtime.set_now(inputs[-1].at)
-        runtime.info.history_length = self.seen if through is None else through
+        runtime.info.history_length = seen
+        runtime.decide_at(seen + 1)
         assert self._handlers is not None
         with self._running(is_replaying=is_replaying):
             self._apply(inputs, is_first=is_first)
@@ -343,39 +352,62 @@ class WorkflowRun:
         else:
             self._main.cancel(runtime.cancel_reason)
 
-    def _start(self, inputs: Sequence[HistoryEvent], *, is_replaying: bool) -> None:
+    def _start(self, inputs: Sequence[HistoryEvent], *, is_replaying: bool, decides_at: int) -> None:
         started = next((event for event in inputs if event.type == named.STARTED), None)
         if started is None:
             raise WorkflowTaskError("the history does not begin with the start of the run")
         info = info_of(self._polled_run, started)
         runtime = self._runtime = Runtime(info, self._converter, LOG, self._dispatch)
         runtime.known_patches |= self._patches_ahead
+        runtime.copied_history = [(last, run) for last, run in started.payload.get("copied_history") or ()]
+        runtime.decide_at(decides_at)
         runtime.set_now(started.at)
         runtime.loop.on_error = self._note_error
         definition = self._definition
-        arguments = self._arguments(started)
-        self._handlers = Handlers(runtime, definition, self._interceptors)
+        try:
+            arguments, headers = self._arguments(started)
+        except (ConversionError, WorkflowTaskError) as error:
+            if not definition.fails_by(error):
+                raise
+            self._refuse_input(error)
+            return
+        info.headers = headers
+        self._handlers = Handlers(runtime, definition, ReplayPort(runtime), self._interceptors)
+        runtime.loop.penstock_port = self._handlers.port  # type: ignore[attr-defined]
         with self._running(is_replaying=is_replaying):
             take = arguments if definition.takes_input else ()
             runtime.instance = runtime.loop.context.run(definition.cls, *take)
             self._main = runtime.loop.create_task(
-                self._handlers.execute(definition.run, arguments), name=f"run of {info.workflow_type}"
+                self._handlers.execute(definition.run, arguments, headers),
+                name=f"run of {info.workflow_type}",
             )
 
-    def _arguments(self, started: HistoryEvent) -> list[Any]:
+    def _refuse_input(self, error: Exception) -> None:
+        """Let the run fail by the error of its arguments, as its definition says. Its messages find no handler."""
+        runtime = self._started_runtime()
+        refusing = replace(self._definition, signals={}, queries={}, updates={})
+
+        async def refuse() -> None:
+            raise error
+
+        self._handlers = Handlers(runtime, refusing, ReplayPort(runtime))
+        self._main = runtime.loop.create_task(refuse(), name="refusal of the arguments")
+
+    def _arguments(self, started: HistoryEvent) -> tuple[list[Any], dict[str, Any]]:
         definition, payload = self._definition, started.payload
         blob = self._polled_run.arguments
         if blob is None:
             blob = next((payload[name] for name in _ARGUMENTS if payload.get(name)), None)
         if definition.name is None:
-            return [self._converter.decode_arguments(blob)]
-        values = self._converter.decode_arguments(blob, definition.parameters.types)
+            received, headers = self._converter.decode_raw_call(blob)
+            return run_arguments(definition, received), headers
+        values, headers = self._converter.decode_call(blob, definition.parameters.types)
         if not definition.parameters.accepts(len(values)):
             raise WorkflowTaskError(
                 f'workflow "{definition.name}" takes {definition.parameters.in_words()} arguments, and this run was '
                 f"started with {len(values)}"
             )
-        return values
+        return values, headers
 
     @contextmanager
     def _running(self, *, is_replaying: bool) -> Iterator[None]:
@@ -423,6 +455,8 @@ class WorkflowRun:
     def _complete_run(self, kind: CommandKind, body: Json) -> None:
         self._closed = True
         runtime = self._started_runtime()
+        if not runtime.is_silent and self._handlers is not None:
+            self._handlers.warn_of_unfinished()
         runtime.local.clear()
         runtime.commands.append(
             Command(kind, body, where=f"at the end of {self._definition.cls.__qualname__}")
@@ -454,6 +488,11 @@ class WorkflowRun:
             return CommandKind.FAIL, failure_fields(failure, self._converter)
         if not isinstance(error, Exception):
             raise _illegal_exit(error) from error
+        if type(error).__module__.startswith("temporalio"):
+            raise WorkflowTaskError(
+                f"{type(error).__name__} of temporalio: {error}. The code calls temporalio, which knows no run of"
+                " ours: import `workflow` from penstock. `penstock migrate temporal PATH` rewrites the imports"
+            ) from error
         raise error
 
     def _pending_activation(self) -> Activation:
@@ -468,7 +507,10 @@ class WorkflowRun:
         self._assign_step_numbers(self._unconfirmed)
         self._run_dispatch_traces(self._unconfirmed)
         origins = [f"{each.in_words()} {each.where}".rstrip() for each in self._unconfirmed]
-        return Activation([each.on_the_wire() for each in self._unconfirmed], local, self._closed, origins)
+        commands, inboxes = [each.on_the_wire() for each in self._unconfirmed], runtime.inboxes
+        return Activation(
+            commands, local, self._closed, origins, inboxes.cursors_on_the_wire(), inboxes.waits_on_the_wire()
+        )
 
     def _assign_step_numbers(self, commands: Sequence[Command]) -> None:
         """Assign the step numbers that the server will assign."""

@@ -38,7 +38,7 @@ import decimal
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from math import isfinite
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -208,6 +208,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         it.
         """
         return self.context.copy() if context is None and not _IN_A_RUN.get() else context
+
+    def new_context(self) -> Context:
+        """Return a context for a task with a value of its own: a copy of that of the calling code, or of the run."""
+        return copy_context() if _IN_A_RUN.get() else self.context.copy()
 
     def _next_number(self) -> int:
         self._numbers += 1

@@ -11,6 +11,7 @@ from typing import Any
 from penstock.sdk.clients.descriptions import WorkflowHistory
 from penstock.sdk.converters import DEFAULT, DataConverter
 from penstock.sdk.dispatch_options import Dispatch, config_getter
+from penstock.sdk.plugins import Plugin, WorkerParts, configured_client, merged, of_workers
 from penstock.sdk.priority import Priority, priority_in
 from penstock.sdk.replay.errors import WorkflowTaskError
 from penstock.sdk.replay.events import STARTED
@@ -79,7 +80,7 @@ def _events_in(document: Mapping[str, Any]) -> Sequence[Any]:
         raise ValueError(
             "This is not a history: it has no list of events. Export one with penstock workflow export."
         )
-    return events
+    return [each for each in events if not (isinstance(each, Mapping) and each.get("derived"))]
 
 
 _ABOUT = ("workflow_id", "run_id", "workflow_type", "namespace", "task_queue")
@@ -124,6 +125,8 @@ class Replayer:
         workflows: Sequence[type],
         data_converter: DataConverter = DEFAULT,
         dispatch: Dispatch | None = None,
+        interceptors: Sequence[Any] = (),
+        plugins: Sequence[Plugin] = (),
     ) -> None:
         """Create a replayer.
 
@@ -131,11 +134,19 @@ class Replayer:
             workflows: classes decorated with `@workflow.defn`.
             data_converter: the converter with which the histories were recorded.
             dispatch: dispatch configuration for commands beyond a history. Recorded options are never compared.
+            interceptors: those of the worker, outermost first.
+            plugins: those of the worker and its client. Their converter is used.
         """
-        self._definitions = {each.name: each for each in map(WorkflowDefinition.of, workflows)}
-        if len(self._definitions) < len(workflows):
+        config: WorkerParts = {"workflows": workflows, "activities": (), "interceptors": interceptors}
+        of_client = configured_client(plugins, data_converter, (), None)
+        for each in plugins:
+            config = each.configure_replayer(config)
+        given = config["workflows"]
+        self._definitions = {each.name: each for each in map(WorkflowDefinition.of, given)}
+        if len(self._definitions) < len(given):
             raise DefinitionError("Two of these workflows have the same name.")
-        self._converter = data_converter
+        self._converter = of_client["data_converter"]
+        self._interceptors = merged(of_workers(of_client["interceptors"]), config["interceptors"])
         self._dispatch = config_getter(dispatch)
 
     def replay(self, history: History | Readable) -> ReplayResult:
@@ -202,7 +213,13 @@ class Replayer:
             workflow_type=history.type,
             priority=history.priority,
         )
-        return WorkflowRun(definition, polled_run, self._converter, dispatch=self._dispatch)
+        return WorkflowRun(
+            definition,
+            polled_run,
+            self._converter,
+            interceptors=self._interceptors,
+            dispatch=self._dispatch,
+        )
 
 
 _CLOSED = frozenset(

@@ -10,11 +10,10 @@ import asyncio
 import hashlib
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
 from random import Random
 from typing import Any
 
@@ -24,10 +23,11 @@ from penstock.sdk.dispatch_options import ConfigGetter, no_configuration
 from penstock.sdk.failures import error_from
 from penstock.sdk.replay.commands import Command, CommandKind, StepFuture, where
 from penstock.sdk.replay.determinism_guard import unprofiled
-from penstock.sdk.replay.errors import NotInWorkflowError, ReadOnlyError
+from penstock.sdk.replay.errors import ReadOnlyError
 from penstock.sdk.replay.events import DEPRECATED, PATCHED, HistoryEvent
-from penstock.sdk.replay.info import Info
+from penstock.sdk.replay.inboxes import Inboxes
 from penstock.sdk.replay.loop import EvictedError, WorkflowLoop
+from penstock.sdk.workflow_port.info import Info
 
 TIMER_MS_MAX = 315_360_000_000
 CLOSING_ROUNDS = 3
@@ -74,6 +74,8 @@ class Runtime:
         self._dispatch = dispatch
         self.loop = WorkflowLoop(self)  # type: ignore[abstract]
         self.now = info.start_time
+        self.on_time: Callable[[datetime], None] = lambda _: None
+        """Called when time advances."""
         self.is_replaying = False
         self.is_silent = False
         """Whether log output of the code is suppressed, because it was logged before."""
@@ -84,6 +86,7 @@ class Runtime:
         self.instance: Any = None
         self.handlers: Any = None
         self.cancel_reason: str | None = None
+        self.current_details = ""
         self.known_patches: set[str] = set()
         """Patches that have a marker in the history."""
         self.commands: list[Command] = []
@@ -93,15 +96,20 @@ class Runtime:
         self._local_waiting: dict[str, tuple[StepFuture[Any], Command]] = {}
         self._local_count = 0
         self._patches: dict[str, bool] = {}
+        self.copied_history: Sequence[tuple[int, str]] = ()
+        """The last event of each part of the history that another run recorded, and that run."""
+        self._seeded_by = info.run_id
+        self._random: Random | None = None
         self._conditions: list[_Condition] = []
+        self.inboxes = Inboxes(converter)
         self.loop.check_writable = self.check_writable
-        self.loop.penstock_runtime = self  # type: ignore[attr-defined]
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────
 
     def set_now(self, at: datetime) -> None:
         """Advance the time. It never goes back within a run, whatever the clocks of the servers."""
         self.now = max(self.now, at.astimezone(UTC))
+        self.on_time(self.now)
         self.loop.set_time(round(self.now.timestamp() * 1000))
 
     def check_writable(self, what: str) -> None:
@@ -111,10 +119,23 @@ class Runtime:
         if self.is_read_only is not None:
             raise ReadOnlyError(f"{self.is_read_only} must not use {what}: it would change the run.")
 
-    @cached_property
+    def decide_at(self, event: int) -> None:
+        """Note that what the code does now is recorded from this event on.
+
+        A run that was reset or forked has a copy of another run's events: their random numbers are those of that run.
+        """
+        recorded_by = next(
+            (run_id for last, run_id in self.copied_history if event <= last), self.info.run_id
+        )
+        if recorded_by != self._seeded_by:
+            self._seeded_by, self._random = recorded_by, None
+
+    @property
     def random(self) -> Random:
         """A random number generator that is seeded by the run, created on first use."""
-        return Random(_seed(self.info.run_id))
+        if self._random is None:
+            self._random = Random(_seed(self._seeded_by))
+        return self._random
 
     def uuid4(self) -> uuid.UUID:
         self.check_writable("workflow.uuid4()")
@@ -369,21 +390,6 @@ class Runtime:
             self._waiting.clear()
             self._conditions.clear()
             self.instance = self.handlers = None
-
-
-def current() -> Runtime:
-    """Return the run whose code is executing. Raises `NotInWorkflowError` elsewhere."""
-    found = maybe_current()
-    if found is None:
-        raise NotInWorkflowError(
-            "This works in workflow code only: inside the run method or a handler of a @workflow.defn class."
-        )
-    return found
-
-
-def maybe_current() -> Runtime | None:
-    found: Runtime | None = getattr(asyncio._get_running_loop(), "penstock_runtime", None)
-    return found
 
 
 @unprofiled

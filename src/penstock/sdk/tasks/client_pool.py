@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 from penstock.sdk.clients.client import Client
 from penstock.sdk.clients.sync_client import LoopThread
 from penstock.sdk.connection.connect_options import CREDENTIALS, ConnectOptions
+from penstock.sdk.connection.transport import is_engine_address
 from penstock.sdk.converters import DataConverter
-from penstock.sdk.replay.runtime import maybe_current
+from penstock.sdk.workflow_port.port import maybe_current
 
 ResultT = TypeVar("ResultT")
 _RESOLVED = ("url", "namespace", "profile", "insecure", "signature_profile", *CREDENTIALS)
-CONNECTION_OPTIONS = (*_RESOLVED, "interceptors", "ssl")
+CONNECTION_OPTIONS = (*_RESOLVED, "interceptors", "plugins", "ssl")
 """The arguments of an app that are those of `Client.connect`."""
 
 
@@ -69,7 +70,7 @@ class ClientPool:
             return known
         self._forget_the_closed()
         connecting = self._connecting | {"data_converter": self.data_converter}
-        client = await Client.connect(**connecting, lazy=True)
+        client = await Client.connect(**connecting, lazy=not is_engine_address(self.options.url))
         keeping = self._keep(loop, client)
         self._known[loop], self._open[loop] = client, keeping
         await anext(keeping)

@@ -68,6 +68,11 @@ class Task(functools.partial[CallT], Generic[P, CallT, ResultT]):
     def queue(self) -> str:
         return self._options.queue
 
+    @property
+    def options(self) -> TaskOptions:
+        """The options of all sends that do not override them."""
+        return self._options
+
     @functools.cached_property
     def definition(self) -> ActivityDefinition:
         """The definition, created on first use, when all names in annotations exist."""

@@ -12,7 +12,9 @@ from penstock.sdk.activities.process_pool.pool import StartMethod
 from penstock.sdk.worker.claim_options import Claiming, check_integer
 
 BURST_SECONDS_MAX = 3_600
-_SWITCHES = frozenset({"auto_heartbeat", "debug_mode", "all_in_processes", "report_tracebacks"})
+_SWITCHES = frozenset(
+    {"auto_heartbeat", "debug_mode", "all_in_processes", "report_tracebacks", "report_source_lines"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,8 @@ class WorkerOptions:
     """Disable deadlock detection, so that a debugger can stop workflow code."""
     report_tracebacks: bool = True
     """Include tracebacks in reported failures. The worker's log has them in any case."""
+    report_source_lines: bool | None = None
+    """Send the source lines around each frame of a reported failure; None: if the server asks for them."""
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any], **resolved: Any) -> WorkerOptions:
@@ -83,7 +87,10 @@ def _check(name: str, value: object) -> None:
     elif name == "claiming":
         if not isinstance(value, Claiming):
             raise TypeError(f"claiming is a Claiming(…), not {type(value).__name__}")
-    elif not (isinstance(value, bool) and name in _SWITCHES):
+    elif not (isinstance(value, bool) and name in _SWITCHES) and (name, value) != (
+        "report_source_lines",
+        None,
+    ):
         _check_timedelta(name, value, may_be_zero=name == "graceful_shutdown_timeout")
 
 

@@ -78,7 +78,13 @@ class QueueService:
         self._activity_slots = self._slot_pool.slots
         self._query_slots = Slots(QUERY_SLOTS if registry.workflows else 0)
         self._reports = {
-            kind: ReportBatcher(kind, api, metrics, with_tracebacks=options.report_tracebacks)
+            kind: ReportBatcher(
+                kind,
+                api,
+                metrics,
+                with_tracebacks=options.report_tracebacks,
+                sends_source_lines=self._sends_source_lines,
+            )
             for kind in ("workflow", "activity")
         }
         definitions = list(registry.activities.values())
@@ -183,6 +189,10 @@ class QueueService:
         if task.get("task_kind") == "update_validation":
             return await self._queries.validate(task)
         return await self._workflows.handle(task)
+
+    def _sends_source_lines(self) -> bool:
+        wanted = self._options.report_source_lines
+        return self._registration.asks_source_lines if wanted is None else wanted
 
     @property
     def killed(self) -> int:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from penstock.core.messaging.contracts import ANY_UPDATE
 from penstock.schema.nearest import nearest
 from penstock.sdk.activities.definition import ActivityDefinition
 from penstock.sdk.worker import handler_contracts
@@ -64,7 +65,8 @@ class WorkerRegistry:
     def validates(self) -> bool:
         """Whether any update has a validator."""
         return any(
-            each.validator is not None for one in self.workflows.values() for each in one.updates.values()
+            _may_set_validators(one.cls) or any(each.validator is not None for each in one.updates.values())
+            for one in self.workflows.values()
         )
 
     def command_contracts(self, *, with_parameters: bool) -> dict[str, Json]:
@@ -86,16 +88,25 @@ def _contract(definition: WorkflowDefinition, with_parameters: bool) -> Json:
             body[plural] = sorted(named)
         if with_parameters:
             body[f"{kind}_contracts"] = handler_contracts.contract(named)
-    body["update_validators"] = sorted(
-        name for name, each in definition.updates.items() if name is not None and each.validator is not None
-    )
+    validated = {name for name, each in definition.updates.items() if each.validator is not None}
+    if None in validated or _may_set_validators(definition.cls):
+        validated.add(ANY_UPDATE)
+    body["update_validators"] = sorted(name for name in validated if name is not None)
     return body
 
 
 def _may_set_more(cls: type, kind: str) -> bool:
     """Whether the code may set handlers of this kind at run time, judged by the source of its modules."""
-    modules = {base.__module__ for base in cls.__mro__ if base is not object}
-    return any(f"set_{kind}_handler" in _source(name) for name in modules)
+    return any(f"set_{kind}_handler" in source for source in _sources(cls))
+
+
+def _may_set_validators(cls: type) -> bool:
+    """Whether the code may set update handlers with validators at run time, judged by the source of its modules."""
+    return any("set_update_handler" in source and "validator=" in source for source in _sources(cls))
+
+
+def _sources(cls: type) -> set[str]:
+    return {_source(name) for name in {base.__module__ for base in cls.__mro__ if base is not object}}
 
 
 def _source(module: str) -> str:
@@ -103,7 +114,7 @@ def _source(module: str) -> str:
     try:
         return inspect.getsource(sys.modules[module])
     except (KeyError, OSError, TypeError):
-        return "set_signal_handler set_query_handler set_update_handler"
+        return "set_signal_handler set_query_handler set_update_handler validator="
 
 
 def _workflow(given: Any) -> WorkflowDefinition:

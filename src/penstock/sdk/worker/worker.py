@@ -16,8 +16,10 @@ from penstock.dispatch import DispatchConfig
 from penstock.sdk.activities.process_pool.pool import StartMethod
 from penstock.sdk.clients.client import Client
 from penstock.sdk.dispatch_options import Dispatch, config_getter
+from penstock.sdk.plugins import Plugin, WorkerParts, checked_plugins, merged, of_workers
 from penstock.sdk.worker.adjustable_options import AdjustableOptions, adjusted
 from penstock.sdk.worker.claim_options import Claiming
+from penstock.sdk.worker.engine_services import WorkerServices, WorkerSpec
 from penstock.sdk.worker.error_policy import log
 from penstock.sdk.worker.lifecycle import process_info
 from penstock.sdk.worker.lifecycle.default_logging import default_logging
@@ -85,6 +87,8 @@ class Worker:
         handle_signals: bool = True,
         default_logging: bool = True,
         report_tracebacks: bool = True,
+        report_source_lines: bool | None = None,
+        plugins: Sequence[Plugin] = (),
     ) -> None:
         """Create a worker. It does not contact the server before `run`.
 
@@ -127,7 +131,8 @@ class Worker:
             identity: name under which the server knows this worker; None generates one from process, host and a
                 random part.
             activity_executor: thread pool for sync activities; None creates one with a thread per slot.
-            interceptors: objects with `intercept_activity` or `intercept_workflow`, outermost first.
+            interceptors: objects with links for activities or workflows, see `Interceptor`, outermost first. Those of
+                the client that have such links go before them.
             metrics: receiver of the worker's metrics, see `WorkerMetrics`.
             task_timeout: fail a workflow task whose code does not yield to the event loop for this long. None takes
                 the value of `dispatch`, or 2 seconds.
@@ -140,6 +145,9 @@ class Worker:
             default_logging: log to stderr while the worker runs if the program has not configured logging.
             report_tracebacks: include tracebacks in the failures reported to the server. The log has them in any
                 case.
+            report_source_lines: send the lines around each frame of a traceback, for the dashboard; None sends them
+                if the server asks for them, as `penstock dev` does.
+            plugins: plug-ins of this worker, behind those of the client.
 
         Raises:
             TypeError: an option has the wrong type.
@@ -151,7 +159,15 @@ class Worker:
         self.task_queue = self.task_queues[0]
         self.build_id = None if build_id is None else _name("build_id", build_id)
         self.identity = _name("identity", identity or f"{process_info.identity()}-{secrets.token_hex(4)}")
-        self._registry = WorkerRegistry(workflows, activities)
+        self._plugins = merged(client.plugins, checked_plugins(plugins))
+        config_of_plugins: WorkerParts = {
+            "workflows": workflows,
+            "activities": activities,
+            "interceptors": merged(of_workers(client.interceptors), interceptors),
+        }
+        for each in self._plugins:
+            config_of_plugins = each.configure_worker(config_of_plugins)
+        self._registry = WorkerRegistry(config_of_plugins["workflows"], config_of_plugins["activities"])
         self._dispatch = client.dispatch if dispatch is None else config_getter(dispatch)
         config = self._dispatch()
         self._options = WorkerOptions.of(
@@ -164,13 +180,13 @@ class Worker:
         _check_slots(self._registry, self._options)
         self._client = client
         self._executor = activity_executor
-        self._interceptors = tuple(interceptors)
+        self._interceptors = tuple(config_of_plugins["interceptors"])
         self._metrics: WorkerMetrics = metrics or NullMetrics()
         self._on_fatal_error = on_fatal_error
         self._handles_signals = handle_signals
         self._logs_by_default = default_logging
         self._signal: signal.Signals | None = None
-        self._service: QueueServices | None = None
+        self._service: WorkerServices | None = None
         self._adjusting = asyncio.Lock()
         self._stop = asyncio.Event()
         self._up = asyncio.Event()
@@ -227,7 +243,7 @@ class Worker:
 
     async def _run(self) -> None:
         try:
-            await self._serve()
+            await self._serve_within(self._plugins)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -236,6 +252,13 @@ class Worker:
             raise
         finally:
             self._ended.set()
+
+    async def _serve_within(self, plugins: Sequence[Plugin]) -> None:
+        """Serve inside of `run_worker` of each plug-in, the first outermost."""
+        if not plugins:
+            await self._serve()
+            return
+        await plugins[0].run_worker(self, lambda worker: worker._serve_within(plugins[1:]))
 
     async def _serve(self) -> None:
         service = self._service = self._put_together()
@@ -283,7 +306,29 @@ class Worker:
             if self._service is not None:
                 await self._service.adjust(self._options)
 
-    def _put_together(self) -> QueueServices:
+    def _put_together(self) -> WorkerServices:
+        """Create what runs the tasks: on our engine, the services of the queues."""
+        engine = getattr(self._client.transport, "services", None)
+        if engine is None:
+            return self._queue_services()
+        services: WorkerServices = engine(
+            WorkerSpec(
+                registry=self._registry,
+                options=self._options,
+                task_queues=self.task_queues,
+                namespace=self._client.namespace,
+                identity=self.identity,
+                build_id=self.build_id,
+                converter=self._client.data_converter,
+                interceptors=self._interceptors,
+                dispatch=self._dispatch,
+                executor=self._executor,
+                has_metrics=not isinstance(self._metrics, NullMetrics),
+            )
+        )
+        return services
+
+    def _queue_services(self) -> QueueServices:
         """Create a service for each queue, sharing one slot pool. Each registers under its own worker id."""
         slot_pool = SlotPool(
             self._options,

@@ -125,6 +125,11 @@ class WorkerApi:
     def _requested_lease(self) -> Json:
         return {} if self.lease_ms is None else {"lease_ms": self.lease_ms}
 
+    async def offloaded(self, item: Json) -> Json:
+        """A report with its large payloads uploaded, once for all attempts to send it."""
+        offload = getattr(self._transport, "offloaded", None)
+        return item if offload is None else await offload(item)
+
     async def report(self, kind: str, item: Json) -> Json:
         """Report the outcome of one task. `item` contains `task_id` and `action`."""
         rest = {name: value for name, value in item.items() if name not in ("task_id", "action")}

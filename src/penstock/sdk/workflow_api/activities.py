@@ -2,54 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from enum import Enum, StrEnum
-from typing import Any, TypedDict, TypeVar, Unpack, get_args, overload
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from penstock.dispatch import DispatchConfig
-from penstock.sdk.activity import COST_MAX
-from penstock.sdk.call_targets import UNSET, CallTarget, activity_target
+from penstock.sdk.call_targets import UNSET, activity_target
+from penstock.sdk.clients.call_types import (
+    ArgT,
+    AsyncCallable,
+    AsyncFunction0,
+    AsyncFunction1,
+    AsyncMethod0,
+    AsyncMethod1,
+    Function0,
+    Function1,
+    SelfT,
+    SyncMethod0,
+    SyncMethod1,
+)
 from penstock.sdk.clients.interceptors import OnLostLease
-from penstock.sdk.converters import Envelope
-from penstock.sdk.dispatch_options import Dispatch, config_getter, resolve_options
-from penstock.sdk.priority import Priority, priority_fields
-from penstock.sdk.replay.commands import CommandKind, StepFuture
-from penstock.sdk.replay.determinism_guard import unprofiled
-from penstock.sdk.replay.runtime import Runtime, current
+from penstock.sdk.dispatch_options import Dispatch, config_getter
+from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
-from penstock.sdk.workflow_api.options import abandon, check_options, checked_summary, delay_ms, one_of
+from penstock.sdk.workflow_api.options import check_options, checked_summary
+from penstock.sdk.workflow_port.handles import ActivityCancellationType, ActivityHandle
+from penstock.sdk.workflow_port.port import WorkflowPort, current
 
 LOCAL_LASTS_MAX = timedelta(minutes=1)
 T = TypeVar("T")
-_DEFAULT_RETRY = RetryPolicy()
 
 
-class ActivityCancellationType(StrEnum):
-    """What happens to a cancelled activity, and when the awaiting code continues."""
+class ActivityCallOptions(TypedDict, total=False):
+    """Options of an activity call beside its arguments."""
 
-    TRY_CANCEL = "try_cancel"
-    """Cancel the activity and continue immediately, ignoring its outcome."""
-    WAIT_CANCELLATION_COMPLETED = "wait_cancellation_completed"
-    """Cancel the activity and continue once it has ended, with its result if it completed anyway."""
-    ABANDON = "abandon"
-    """Do not cancel the activity; continue immediately."""
-
-
-class ActivityHandle(StepFuture[T]):
-    """An activity that was started. Await it for its result.
-
-    `cancel()` cancels the activity according to its `cancellation_type`. Awaiting the handle then raises
-    `ActivityError`, caused by `CancelledError`.
-    """
-
-    result_type: Any = None
-
-
-class ActivityOptions(TypedDict, total=False):
-    """Options of an activity call. All are optional."""
-
-    args: Sequence[Any]
     task_queue: str | None
     """None is the queue of the workflow."""
     result_type: Any
@@ -80,26 +68,33 @@ class ActivityOptions(TypedDict, total=False):
     """Only workers of this build run it; None is the build that the run is pinned to, if any."""
 
 
-def _timeouts(given: Mapping[str, Any]) -> dict[str, int]:
-    fields: dict[str, int] = {}
-    for name, value in given.items():
-        if value is None:
-            continue
-        if not isinstance(value, timedelta) or value <= timedelta(0):
-            raise ValueError(f"{name} must be a positive timedelta, not {value!r}")
-        milliseconds = max(1, round(value / timedelta(milliseconds=1)))
-        fields[name] = -(-milliseconds // 1000)
-        fields[f"{name}_ms"] = milliseconds
-    return fields
+class ActivityOptions(ActivityCallOptions, total=False):
+    """Options of an activity call. All are optional."""
+
+    args: Sequence[Any]
 
 
 @overload
 def start_activity(
-    activity: Callable[..., Awaitable[T]], arg: Any = ..., **options: Unpack[ActivityOptions]
+    activity: AsyncFunction0[T], **options: Unpack[ActivityCallOptions]
+) -> ActivityHandle[T]: ...
+@overload
+def start_activity(activity: Function0[T], **options: Unpack[ActivityCallOptions]) -> ActivityHandle[T]: ...
+@overload
+def start_activity(
+    activity: AsyncFunction1[ArgT, T], arg: ArgT, **options: Unpack[ActivityCallOptions]
 ) -> ActivityHandle[T]: ...
 @overload
 def start_activity(
-    activity: Callable[..., T], arg: Any = ..., **options: Unpack[ActivityOptions]
+    activity: Function1[ArgT, T], arg: ArgT, **options: Unpack[ActivityCallOptions]
+) -> ActivityHandle[T]: ...
+@overload
+def start_activity(
+    activity: AsyncCallable[T], *, args: Sequence[Any], **options: Unpack[ActivityCallOptions]
+) -> ActivityHandle[T]: ...
+@overload
+def start_activity(
+    activity: Callable[..., T], *, args: Sequence[Any], **options: Unpack[ActivityCallOptions]
 ) -> ActivityHandle[T]: ...
 @overload
 def start_activity(
@@ -120,111 +115,43 @@ def start_activity(
             `dispatch=None` ignores the dispatch configuration.
     """
     check_options("start_activity", options, ActivityOptions)
-    runtime = current()
+    port = current()
     called = activity_target(activity)
     arguments = called.arguments(arg, options.get("args", ()))
     routing_key = called.routing_key(arguments, options)
-    config = _configuration(runtime, options)
-    encoded = runtime.converter.encode_arguments(arguments, f'activity "{called.name}"')
-    return _scheduled(runtime, called, options, encoded, routing_key, config)
-
-
-@unprofiled
-def _scheduled(
-    runtime: Runtime,
-    called: CallTarget,
-    options: ActivityOptions,
-    arguments: Envelope,
-    routing_key: str | None,
-    config: DispatchConfig | None,
-) -> ActivityHandle[Any]:
-    """Issue the command for an activity whose options are resolved."""
-    resolved = resolve_options(called.name, routing_key, options, called.defaults, config)
-    body: dict[str, Any] = {
-        "activity_type": called.name,
-        "arguments": arguments,
-        "retry_policy": (resolved.retry_policy or _DEFAULT_RETRY).on_the_wire(),
-        **_timeouts(resolved.clocks),
-        **priority_fields(options.get("priority")),
-        **_start_options(options),
-    }
-    fields = {
-        "queue": resolved.task_queue,
-        "summary": options.get("summary"),
-        "routing_key": resolved.routing_key,
-        "dispatch": resolved.provenance,
-    }
-    body |= {name: value for name, value in fields.items() if value is not None}
-    how = ActivityCancellationType(options.get("cancellation_type", ActivityCancellationType.TRY_CANCEL))
-    handle: ActivityHandle[Any] = runtime.step(
-        CommandKind.ACTIVITY,
-        body,
-        name=called.name,
-        facts={"activity_type": called.name},
-        give_up=_cancelling_activity(runtime, how),
-        future=ActivityHandle,
+    handle: ActivityHandle[Any] = port.start_activity(
+        called, arguments, options, routing_key, _configuration(port, options)
     )
-    handle.cancelled_error = runtime.activity_cancelled
-    handle.command.trace = resolved.trace
-    given = options.get("result_type")
-    handle.result_type = called.result_type if given is None else given
     return handle
 
 
-def _cancelling_activity(
-    runtime: Runtime, how: ActivityCancellationType
-) -> Callable[[StepFuture[Any]], bool] | None:
-    """Return what cancelling an activity does; None for the default, to cancel and continue."""
-    if how is ActivityCancellationType.ABANDON:
-        return abandon
-    return runtime.request_cancel if how is ActivityCancellationType.WAIT_CANCELLATION_COMPLETED else None
-
-
-def _start_options(options: ActivityOptions) -> dict[str, Any]:
-    """Return the options of a call beyond its dispatch, as fields of a standalone start."""
-    fields: dict[str, Any] = {}
-    if options.get("cost_estimate") is not None:
-        fields["cost_estimate"] = _cost(options["cost_estimate"])
-    if options.get("start_delay") is not None:
-        fields["start_delay_ms"] = delay_ms(options["start_delay"])
-    if options.get("good_until") is not None:
-        fields |= _good_until(options["good_until"])
-    if options.get("on_lost_lease") is not None:
-        fields["on_lost_lease"] = one_of("on_lost_lease", options["on_lost_lease"], get_args(OnLostLease))
-    if options.get("build_id") is not None:
-        fields["build_id"] = options["build_id"]
-    return fields
-
-
-def _cost(given: Any) -> int:
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= COST_MAX:
-        raise ValueError(f"cost_estimate must be a whole number from 0 to {COST_MAX}, not {given!r}")
-    return given
-
-
-def _good_until(given: Any) -> dict[str, Any]:
-    if isinstance(given, timedelta) and given > timedelta(0):
-        return {"good_for_ms": -(-given // timedelta(milliseconds=1))}
-    if isinstance(given, datetime) and given.tzinfo is not None:
-        return {"good_until": given.astimezone(UTC).isoformat()}
-    raise ValueError(f"good_until must be a positive timedelta or a datetime with a time zone, not {given!r}")
-
-
-def _configuration(runtime: Runtime, options: ActivityOptions) -> DispatchConfig | None:
+def _configuration(port: WorkflowPort, options: ActivityOptions) -> DispatchConfig | None:
     """Return the configuration of the call or of the worker; None in replay: the history has resolved options."""
     if "dispatch" not in options:
-        return runtime.dispatch()
+        return port.dispatch()
     named = config_getter(options["dispatch"])()
-    return None if runtime.is_replaying else named
+    return None if port.is_replaying else named
 
 
 @overload
+async def execute_activity(activity: AsyncFunction0[T], **options: Unpack[ActivityCallOptions]) -> T: ...
+@overload
+async def execute_activity(activity: Function0[T], **options: Unpack[ActivityCallOptions]) -> T: ...
+@overload
 async def execute_activity(
-    activity: Callable[..., Awaitable[T]], arg: Any = ..., **options: Unpack[ActivityOptions]
+    activity: AsyncFunction1[ArgT, T], arg: ArgT, **options: Unpack[ActivityCallOptions]
 ) -> T: ...
 @overload
 async def execute_activity(
-    activity: Callable[..., T], arg: Any = ..., **options: Unpack[ActivityOptions]
+    activity: Function1[ArgT, T], arg: ArgT, **options: Unpack[ActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_activity(
+    activity: AsyncCallable[T], *, args: Sequence[Any], **options: Unpack[ActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_activity(
+    activity: Callable[..., T], *, args: Sequence[Any], **options: Unpack[ActivityCallOptions]
 ) -> T: ...
 @overload
 async def execute_activity(activity: str, arg: Any = ..., **options: Unpack[ActivityOptions]) -> Any: ...
@@ -237,10 +164,149 @@ async def execute_activity(activity: Any, arg: Any = UNSET, **options: Unpack[Ac
     return await start_activity(activity, arg, **options)
 
 
-start_activity_method = start_activity
-execute_activity_method = execute_activity
+@overload
+def start_activity_method(
+    activity: AsyncMethod0[SelfT, T], **options: Unpack[ActivityCallOptions]
+) -> ActivityHandle[T]: ...
+@overload
+def start_activity_method(
+    activity: SyncMethod0[SelfT, T], **options: Unpack[ActivityCallOptions]
+) -> ActivityHandle[T]: ...
+@overload
+def start_activity_method(
+    activity: AsyncMethod1[SelfT, ArgT, T], arg: ArgT, **options: Unpack[ActivityCallOptions]
+) -> ActivityHandle[T]: ...
+@overload
+def start_activity_method(
+    activity: SyncMethod1[SelfT, ArgT, T], arg: ArgT, **options: Unpack[ActivityCallOptions]
+) -> ActivityHandle[T]: ...
+@overload
+def start_activity_method(
+    activity: AsyncCallable[T], *, args: Sequence[Any], **options: Unpack[ActivityCallOptions]
+) -> ActivityHandle[T]: ...
+@overload
+def start_activity_method(
+    activity: Callable[..., T], *, args: Sequence[Any], **options: Unpack[ActivityCallOptions]
+) -> ActivityHandle[T]: ...
+def start_activity_method(
+    activity: Any, arg: Any = UNSET, **options: Unpack[ActivityOptions]
+) -> ActivityHandle[Any]:
+    """Start an activity that is a method of a class.
+
+    Args:
+        activity: the method, as `Class.method`.
+        arg: the only argument of the activity; several are given as `args`.
+        options: see `start_activity`.
+    """
+    return start_activity(activity, arg, **options)
 
 
+@overload
+async def execute_activity_method(
+    activity: AsyncMethod0[SelfT, T], **options: Unpack[ActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_activity_method(
+    activity: SyncMethod0[SelfT, T], **options: Unpack[ActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_activity_method(
+    activity: AsyncMethod1[SelfT, ArgT, T], arg: ArgT, **options: Unpack[ActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_activity_method(
+    activity: SyncMethod1[SelfT, ArgT, T], arg: ArgT, **options: Unpack[ActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_activity_method(
+    activity: AsyncCallable[T], *, args: Sequence[Any], **options: Unpack[ActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_activity_method(
+    activity: Callable[..., T], *, args: Sequence[Any], **options: Unpack[ActivityCallOptions]
+) -> T: ...
+async def execute_activity_method(activity: Any, arg: Any = UNSET, **options: Unpack[ActivityOptions]) -> Any:
+    """Run an activity that is a method of a class, and return its result.
+
+    Args:
+        activity: the method, as `Class.method`.
+        arg: the only argument of the activity; several are given as `args`.
+        options: see `execute_activity`.
+    """
+    return await execute_activity(activity, arg, **options)
+
+
+def start_activity_class(
+    activity: type[Any], arg: Any = UNSET, **options: Unpack[ActivityOptions]
+) -> ActivityHandle[Any]:
+    """Start the activity of a class whose `__call__` is decorated with `@activity.defn(name=…)`.
+
+    Args:
+        activity: the class.
+        arg: the only argument of the activity; several are given as `args`.
+        options: see `start_activity`.
+    """
+    return start_activity(_call_of(activity), arg, **options)
+
+
+async def execute_activity_class(
+    activity: type[Any], arg: Any = UNSET, **options: Unpack[ActivityOptions]
+) -> Any:
+    """Run the activity of a class and return its result. Takes the arguments of `start_activity_class`."""
+    return await start_activity(_call_of(activity), arg, **options)
+
+
+def _call_of(activity: object) -> Any:
+    if not isinstance(activity, type) or activity.__call__ is type.__call__:
+        raise TypeError(f"{activity!r} is not a class with an activity as its __call__: pass the class")
+    return activity.__call__
+
+
+class LocalActivityCallOptions(TypedDict, total=False):
+    """Options of a local activity call beside its arguments."""
+
+    result_type: Any
+    schedule_to_close_timeout: timedelta | None
+    start_to_close_timeout: timedelta | None
+    retry_policy: RetryPolicy | None
+    summary: str | None
+    """Shown in the history."""
+
+
+class LocalActivityOptions(LocalActivityCallOptions, total=False):
+    """Options of a local activity call. All are optional."""
+
+    args: Sequence[Any]
+
+
+@overload
+def start_local_activity(
+    activity: AsyncFunction0[T], **options: Unpack[LocalActivityCallOptions]
+) -> asyncio.Future[T]: ...
+@overload
+def start_local_activity(
+    activity: Function0[T], **options: Unpack[LocalActivityCallOptions]
+) -> asyncio.Future[T]: ...
+@overload
+def start_local_activity(
+    activity: AsyncFunction1[ArgT, T], arg: ArgT, **options: Unpack[LocalActivityCallOptions]
+) -> asyncio.Future[T]: ...
+@overload
+def start_local_activity(
+    activity: Function1[ArgT, T], arg: ArgT, **options: Unpack[LocalActivityCallOptions]
+) -> asyncio.Future[T]: ...
+@overload
+def start_local_activity(
+    activity: AsyncCallable[T], *, args: Sequence[Any], **options: Unpack[LocalActivityCallOptions]
+) -> asyncio.Future[T]: ...
+@overload
+def start_local_activity(
+    activity: Callable[..., T], *, args: Sequence[Any], **options: Unpack[LocalActivityCallOptions]
+) -> asyncio.Future[T]: ...
+@overload
+def start_local_activity(
+    activity: str, arg: Any = ..., **options: Unpack[LocalActivityOptions]
+) -> asyncio.Future[Any]: ...
 def start_local_activity(
     activity: Any,
     arg: Any = UNSET,
@@ -251,7 +317,7 @@ def start_local_activity(
     start_to_close_timeout: timedelta | None = None,
     retry_policy: RetryPolicy | None = None,
     summary: str | None = None,
-) -> StepFuture[Any]:
+) -> asyncio.Future[Any]:
     """Start an activity in the worker that runs this code, within the workflow task: for short work without a queue.
 
     Until it has ended nothing else of the run progresses: no timer, signal or result is processed, and earlier
@@ -267,10 +333,9 @@ def start_local_activity(
         retry_policy: when and how often to retry.
         summary: shown in the history.
     """
-    runtime = current()
+    port = current()
     called = activity_target(activity)
     arguments = called.arguments(arg, args)
-    envelope = runtime.converter.encode_arguments(arguments, f'activity "{called.name}"')
     defaults = called.defaults
     whole = schedule_to_close_timeout or defaults.schedule_to_close_timeout
     options = {
@@ -280,13 +345,137 @@ def start_local_activity(
         "summary": checked_summary(summary),
     }
     hint = called.result_type if result_type is None else result_type
-    return runtime.start_local_activity(called.name, envelope, options, hint)
+    return port.start_local_activity(called, arguments, options, hint)
 
 
-async def execute_local_activity(activity: Any, arg: Any = UNSET, **options: Any) -> Any:
+@overload
+async def execute_local_activity(
+    activity: AsyncFunction0[T], **options: Unpack[LocalActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_local_activity(
+    activity: Function0[T], **options: Unpack[LocalActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_local_activity(
+    activity: AsyncFunction1[ArgT, T], arg: ArgT, **options: Unpack[LocalActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_local_activity(
+    activity: Function1[ArgT, T], arg: ArgT, **options: Unpack[LocalActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_local_activity(
+    activity: AsyncCallable[T], *, args: Sequence[Any], **options: Unpack[LocalActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_local_activity(
+    activity: Callable[..., T], *, args: Sequence[Any], **options: Unpack[LocalActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_local_activity(
+    activity: str, arg: Any = ..., **options: Unpack[LocalActivityOptions]
+) -> Any: ...
+async def execute_local_activity(
+    activity: Any, arg: Any = UNSET, **options: Unpack[LocalActivityOptions]
+) -> Any:
     """Run a local activity and return its result. Takes the arguments of `start_local_activity`.
 
     Raises:
         ActivityError: the activity failed, timed out or was cancelled; its cause is the error.
     """
     return await start_local_activity(activity, arg, **options)
+
+
+@overload
+def start_local_activity_method(
+    activity: AsyncMethod0[SelfT, T], **options: Unpack[LocalActivityCallOptions]
+) -> asyncio.Future[T]: ...
+@overload
+def start_local_activity_method(
+    activity: SyncMethod0[SelfT, T], **options: Unpack[LocalActivityCallOptions]
+) -> asyncio.Future[T]: ...
+@overload
+def start_local_activity_method(
+    activity: AsyncMethod1[SelfT, ArgT, T], arg: ArgT, **options: Unpack[LocalActivityCallOptions]
+) -> asyncio.Future[T]: ...
+@overload
+def start_local_activity_method(
+    activity: SyncMethod1[SelfT, ArgT, T], arg: ArgT, **options: Unpack[LocalActivityCallOptions]
+) -> asyncio.Future[T]: ...
+@overload
+def start_local_activity_method(
+    activity: AsyncCallable[T], *, args: Sequence[Any], **options: Unpack[LocalActivityCallOptions]
+) -> asyncio.Future[T]: ...
+@overload
+def start_local_activity_method(
+    activity: Callable[..., T], *, args: Sequence[Any], **options: Unpack[LocalActivityCallOptions]
+) -> asyncio.Future[T]: ...
+def start_local_activity_method(
+    activity: Any, arg: Any = UNSET, **options: Unpack[LocalActivityOptions]
+) -> asyncio.Future[Any]:
+    """Start a method of a class as a local activity.
+
+    Args:
+        activity: the method, as `Class.method`.
+        arg: the only argument of the activity; several are given as `args`.
+        options: see `start_local_activity`.
+    """
+    return start_local_activity(activity, arg, **options)
+
+
+@overload
+async def execute_local_activity_method(
+    activity: AsyncMethod0[SelfT, T], **options: Unpack[LocalActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_local_activity_method(
+    activity: SyncMethod0[SelfT, T], **options: Unpack[LocalActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_local_activity_method(
+    activity: AsyncMethod1[SelfT, ArgT, T], arg: ArgT, **options: Unpack[LocalActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_local_activity_method(
+    activity: SyncMethod1[SelfT, ArgT, T], arg: ArgT, **options: Unpack[LocalActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_local_activity_method(
+    activity: AsyncCallable[T], *, args: Sequence[Any], **options: Unpack[LocalActivityCallOptions]
+) -> T: ...
+@overload
+async def execute_local_activity_method(
+    activity: Callable[..., T], *, args: Sequence[Any], **options: Unpack[LocalActivityCallOptions]
+) -> T: ...
+async def execute_local_activity_method(
+    activity: Any, arg: Any = UNSET, **options: Unpack[LocalActivityOptions]
+) -> Any:
+    """Run a method of a class as a local activity, and return its result.
+
+    Args:
+        activity: the method, as `Class.method`.
+        arg: the only argument of the activity; several are given as `args`.
+        options: see `execute_local_activity`.
+    """
+    return await execute_local_activity(activity, arg, **options)
+
+
+def start_local_activity_class(
+    activity: type[Any], arg: Any = UNSET, **options: Unpack[LocalActivityOptions]
+) -> asyncio.Future[Any]:
+    """Start the activity of a class as a local activity.
+
+    Args:
+        activity: the class, whose `__call__` is decorated with `@activity.defn(name=…)`.
+        arg: the only argument of the activity.
+        options: see `start_local_activity`.
+    """
+    return start_local_activity(_call_of(activity), arg, **options)
+
+
+async def execute_local_activity_class(
+    activity: type[Any], arg: Any = UNSET, **options: Unpack[LocalActivityOptions]
+) -> Any:
+    """Run the activity of a class as a local activity. Takes the arguments of `start_local_activity_class`."""
+    return await start_local_activity_class(activity, arg, **options)

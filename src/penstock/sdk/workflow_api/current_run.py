@@ -1,24 +1,20 @@
-"""The current run: its information, time, randomness, memo and search attributes, patches, continue-as-new."""
+"""The current run: its information, time, memo and search attributes, patches, continue-as-new."""
 
 from __future__ import annotations
 
-import random as random_module
-import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
 from penstock.sdk.call_targets import UNSET, CallTarget, checked_name, workflow_target
-from penstock.sdk.converters import DEFAULT as PLAIN
-from penstock.sdk.priority import Priority, priority_fields
-from penstock.sdk.replay.commands import CommandKind
-from penstock.sdk.replay.continue_as_new import ContinueAsNewError
-from penstock.sdk.replay.errors import ReadOnlyError
-from penstock.sdk.replay.events import DEPRECATED, PATCHED
-from penstock.sdk.replay.info import Info
-from penstock.sdk.replay.runtime import current, maybe_current
+from penstock.sdk.converters import DataConverter
+from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
-from penstock.sdk.workflow_api.options import attribute_value, memo_and_attributes, whole_seconds
+from penstock.sdk.workflow_api.options import attribute_value
+from penstock.sdk.workflow_port.continue_as_new import NextRun
+from penstock.sdk.workflow_port.info import Info
+from penstock.sdk.workflow_port.port import current, maybe_current
+from penstock.sdk.workflows.definitions import WorkflowDefinition
 
 
 def in_workflow() -> bool:
@@ -51,21 +47,47 @@ def time_ns() -> int:
     return round(current().now.timestamp() * 1_000_000) * 1_000
 
 
-def random() -> random_module.Random:
-    """Return a random number generator that gives the same numbers in every replay."""
-    runtime = current()
-    runtime.check_writable("workflow.random()")
-    return runtime.random
+def is_failure_exception(error: BaseException) -> bool:
+    """Whether an error that leaves the code would fail the run. Any other is a bug: it fails the workflow task.
+
+    Args:
+        error: the error.
+    """
+    definition = WorkflowDefinition.of(type(current().instance))
+    return definition.failure_in(error) is not None
 
 
-def uuid4() -> uuid.UUID:
-    """Return a UUID that is the same in every replay."""
-    return current().uuid4()
+def cancellation_reason() -> str | None:
+    """Return the reason with which cancellation of this run was requested; None if it was not."""
+    return current().cancellation_reason
+
+
+def payload_converter() -> DataConverter:
+    """Return the data converter of the worker, with `from_payload` for raw values and `to_payload`."""
+    return current().converter
+
+
+def set_current_details(description: str) -> None:
+    """Describe what the run does now. `WorkflowHandle.current_details` returns it.
+
+    Args:
+        description: text, in Markdown if it is shown to people.
+    """
+    if not isinstance(description, str):
+        raise TypeError(f"The details of a run are text, not {type(description).__name__}")
+    port = current()
+    port.check_writable("workflow.set_current_details()")
+    port.current_details = description
+
+
+def get_current_details() -> str:
+    """Return what `set_current_details` was given last; empty text at first."""
+    return current().current_details
 
 
 def memo() -> Mapping[str, Any]:
     """Return a copy of the memo."""
-    return dict(current().memo)
+    return dict(current().memo())
 
 
 def memo_value(key: str, default: Any = UNSET) -> Any:
@@ -75,7 +97,7 @@ def memo_value(key: str, default: Any = UNSET) -> Any:
         key: the key in the memo.
         default: returned if the key is missing. Without it, `KeyError` is raised.
     """
-    found = current().memo.get(key, default)
+    found = current().memo().get(key, default)
     if found is UNSET:
         raise KeyError(f"the memo has no {key!r}")
     return found
@@ -87,10 +109,7 @@ def upsert_memo(updates: Mapping[str, Any]) -> None:
     Args:
         updates: new values by key; None deletes a key.
     """
-    runtime = current()
-    entries = dict(updates)
-    runtime.issue(CommandKind.MEMO, {"entries": PLAIN.encode(entries, "memo")})
-    _merge(runtime.memo, entries)
+    current().upsert_memo(dict(updates))
 
 
 def upsert_search_attributes(attributes: Mapping[str, Any]) -> None:
@@ -99,16 +118,8 @@ def upsert_search_attributes(attributes: Mapping[str, Any]) -> None:
     Args:
         attributes: new values by name; None deletes an attribute.
     """
-    runtime = current()
     values = {name: attribute_value(value) for name, value in attributes.items()}
-    runtime.issue(CommandKind.SEARCH_ATTRIBUTES, {"attributes": values})
-    _merge(runtime.search_attributes, values)
-
-
-def _merge(into: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    into.update(changes)
-    for name in [name for name, value in into.items() if value is None]:
-        del into[name]
+    current().upsert_search_attributes(values)
 
 
 def patched(change_id: str) -> bool:
@@ -117,7 +128,7 @@ def patched(change_id: str) -> bool:
     Args:
         change_id: name of the change.
     """
-    return current().patched(change_id, PATCHED)
+    return current().patched(change_id, is_deprecated=False)
 
 
 def deprecate_patch(change_id: str) -> None:
@@ -128,7 +139,7 @@ def deprecate_patch(change_id: str) -> None:
     Args:
         change_id: name of the change.
     """
-    current().patched(change_id, DEPRECATED)
+    current().patched(change_id, is_deprecated=True)
 
 
 def continue_as_new(
@@ -165,31 +176,29 @@ def continue_as_new(
             bug in workflow code.
         ValueError: a name that the server would refuse. The code can catch it.
     """
-    runtime = current()
-    if runtime.is_read_only is not None:
-        raise ReadOnlyError(f"{runtime.is_read_only} must not end the run.")
+    port = current()
     if task_timeout is not None:
         raise TypeError(
             "continue_as_new() does not support task_timeout; set the worker's workflow task timeout instead"
         )
-    if retry_policy is not None and runtime.info.parent is None:
+    if retry_policy is not None and port.info.parent is None:
         raise TypeError(
             "continue_as_new() supports retry_policy only in child workflows: a run that a client started is not"
             " retried"
         )
     if workflow is None:
-        called = CallTarget("workflow", runtime.info.workflow_type)
+        called = CallTarget("workflow", port.info.workflow_type)
     else:
         called = workflow_target(workflow)
-    arguments = called.arguments(arg, args)
-    body: dict[str, Any] = {
-        "arguments": runtime.converter.encode_arguments(arguments, f'workflow "{called.name}"'),
-        "queue": checked_name("task_queue", task_queue) if task_queue else runtime.info.task_queue,
-        "workflow_type": called.name,
-        **whole_seconds(run_timeout_seconds=run_timeout),
-        **priority_fields(priority),
-        **memo_and_attributes(memo, search_attributes),
-    }
-    if retry_policy is not None:
-        body["retry_policy"] = retry_policy.on_the_wire()
-    raise ContinueAsNewError(body)
+    port.continue_as_new(
+        NextRun(
+            called,
+            called.arguments(arg, args),
+            checked_name("task_queue", task_queue) if task_queue else None,
+            priority,
+            run_timeout,
+            retry_policy,
+            memo,
+            search_attributes,
+        )
+    )

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from penstock.sdk.workflows import definitions
+from penstock.sdk.workflows.definitions import HandlerUnfinishedPolicy
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+WARN = HandlerUnfinishedPolicy.WARN_AND_ABANDON
 
 
 @overload
@@ -88,16 +90,29 @@ def init(fn: F) -> F:
 @overload
 def signal(fn: F) -> F: ...
 @overload
-def signal(*, name: str | None = None, dynamic: bool = False) -> Callable[[F], F]: ...
-def signal(fn: Any = None, *, name: str | None = None, dynamic: bool = False) -> Any:
+def signal(
+    *,
+    name: str | None = None,
+    dynamic: bool = False,
+    unfinished_policy: HandlerUnfinishedPolicy = ...,
+) -> Callable[[F], F]: ...
+def signal(
+    fn: Any = None,
+    *,
+    name: str | None = None,
+    dynamic: bool = False,
+    unfinished_policy: HandlerUnfinishedPolicy = WARN,
+) -> Any:
     """Mark a signal handler.
 
     Args:
         fn: the method, if the decorator is used without arguments.
         name: name of the signal; that of the method unless given.
-        dynamic: handle all signals without a handler: `(self, name, *args)`.
+        dynamic: handle all signals without a handler: `(self, name, *args)`, or
+            `(self, name, args: Sequence[RawValue])` as received.
+        unfinished_policy: what happens if the run closes while the handler runs.
     """
-    return _handler("signal", fn, name, dynamic=dynamic)
+    return _handler("signal", fn, name, dynamic=dynamic, policy=unfinished_policy)
 
 
 @overload
@@ -110,7 +125,8 @@ def query(fn: Any = None, *, name: str | None = None, dynamic: bool = False) -> 
     Args:
         fn: the method, if the decorator is used without arguments.
         name: name of the query; that of the method unless given.
-        dynamic: handle all queries without a handler: `(self, name, *args)`.
+        dynamic: handle all queries without a handler: `(self, name, *args)`, or
+            `(self, name, args: Sequence[RawValue])` as received.
     """
 
     def check(fn: Any) -> None:
@@ -138,15 +154,26 @@ class UpdateMethod(Protocol[P, R_co]):
 def update(fn: Callable[P, R]) -> UpdateMethod[P, R]: ...
 @overload
 def update(
-    *, name: str | None = None, dynamic: bool = False
+    *,
+    name: str | None = None,
+    dynamic: bool = False,
+    unfinished_policy: HandlerUnfinishedPolicy = ...,
 ) -> Callable[[Callable[P, R]], UpdateMethod[P, R]]: ...
-def update(fn: Any = None, *, name: str | None = None, dynamic: bool = False) -> Any:
+def update(
+    fn: Any = None,
+    *,
+    name: str | None = None,
+    dynamic: bool = False,
+    unfinished_policy: HandlerUnfinishedPolicy = WARN,
+) -> Any:
     """Mark an update handler. `@that_method.validator` marks the method that may reject the update.
 
     Args:
         fn: the method, if the decorator is used without arguments.
         name: name of the update; that of the method unless given.
-        dynamic: handle all updates without a handler: `(self, name, *args)`.
+        dynamic: handle all updates without a handler: `(self, name, *args)`, or
+            `(self, name, args: Sequence[RawValue])` as received.
+        unfinished_policy: what happens if the run closes while the handler runs.
     """
 
     def add_validator(fn: Any) -> None:
@@ -158,12 +185,27 @@ def update(fn: Any = None, *, name: str | None = None, dynamic: bool = False) ->
 
         fn.validator = validator
 
-    return _handler("update", fn, name, dynamic=dynamic, check=add_validator)
+    return _handler(
+        "update",
+        fn,
+        name,
+        dynamic=dynamic,
+        check=add_validator,
+        policy=unfinished_policy,
+    )
 
 
 def _handler(
-    kind: str, fn: Any, name: str | None, *, dynamic: bool, check: Callable[[Any], None] | None = None
+    kind: str,
+    fn: Any,
+    name: str | None,
+    *,
+    dynamic: bool,
+    check: Callable[[Any], None] | None = None,
+    policy: HandlerUnfinishedPolicy = WARN,
 ) -> Any:
+    if not isinstance(policy, HandlerUnfinishedPolicy):
+        raise TypeError(f"unfinished_policy is a HandlerUnfinishedPolicy, not {policy!r}")
     if dynamic and name is not None:
         raise definitions.DefinitionError(
             f"A dynamic handler of {kind}s matches every name: leave `name` out."
@@ -175,6 +217,7 @@ def _handler(
         if check is not None:
             check(fn)
         setattr(fn, definitions.HANDLER, (kind, None if dynamic else (name or fn.__name__)))
+        setattr(fn, definitions.UNFINISHED, policy)
         return fn
 
     return decorate if fn is None else decorate(fn)

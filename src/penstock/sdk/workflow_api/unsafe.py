@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.sdk.replay.determinism_guard import unguarded
-from penstock.sdk.replay.runtime import current
 from penstock.sdk.workflow_api.current_run import in_workflow
+from penstock.sdk.workflow_port.port import current
 
 
 class unsafe:  # noqa: N801 - reads as a word: workflow.unsafe.is_replaying()

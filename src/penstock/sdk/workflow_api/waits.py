@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from penstock.sdk.replay.runtime import current
+from penstock.sdk.workflow_port.port import current
 
 T = TypeVar("T")
 
@@ -22,8 +22,7 @@ async def sleep(duration: float | timedelta, *, summary: str | None = None) -> N
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if seconds < 0:
         raise ValueError(f"a duration must not be negative: {duration}")
-    current()
-    await asyncio.sleep(seconds)
+    await current().sleep(seconds, summary)
 
 
 async def wait_condition(
@@ -39,16 +38,8 @@ async def wait_condition(
     Raises:
         asyncio.TimeoutError: the timeout expired first.
     """
-    runtime = current()
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if fn():
-        return
-    waiting = runtime.when(fn)
-    if seconds is None:
-        await waiting
-        return
-    async with asyncio.timeout(seconds):
-        await waiting
+    await current().wait_condition(fn, seconds, timeout_summary)
 
 
 def as_completed(fs: Iterable[Awaitable[T]], *, timeout: float | None = None) -> Iterator[Awaitable[T]]:
@@ -58,17 +49,35 @@ def as_completed(fs: Iterable[Awaitable[T]], *, timeout: float | None = None) ->
         fs: awaitables.
         timeout: how long to wait for all of them, in seconds; None is unlimited.
     """
-    current()
-    return asyncio.as_completed([asyncio.ensure_future(each) for each in fs], timeout=timeout)
+    return current().as_completed(fs, timeout)
+
+
+async def wait(
+    fs: Iterable[Awaitable[T]],
+    *,
+    timeout: float | None = None,
+    return_when: str = asyncio.ALL_COMPLETED,
+) -> tuple[list[asyncio.Future[T]], list[asyncio.Future[T]]]:
+    """Like `asyncio.wait`, but with lists in the given order, so that code may loop over them in a workflow.
+
+    Args:
+        fs: awaitables. Coroutines are started as tasks, in the given order.
+        timeout: how long to wait, in seconds; None is unlimited.
+        return_when: when to return, one of the constants of asyncio.
+
+    Returns:
+        What is done, and what is not.
+    """
+    given = [asyncio.ensure_future(each) for each in fs]
+    done, _ = await asyncio.wait(given, timeout=timeout, return_when=return_when)
+    return [each for each in given if each in done], [each for each in given if each not in done]
 
 
 def all_handlers_finished() -> bool:
     """Whether no signal or update handler is running. Wait for this before the run closes."""
-    return bool(current().handlers.are_finished)
+    return current().are_handlers_finished
 
 
 def current_update_info() -> Any:
-    """Return the update whose handler is running, with `id` and `name`; None elsewhere."""
-    current()
-    task = asyncio.current_task()
-    return getattr(task, "penstock_update", None)
+    """Return the `UpdateInfo` of the handler that runs, also in tasks that it has started; None elsewhere."""
+    return current().current_update()

@@ -9,6 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from penstock.sdk.failures import FailureError
@@ -17,12 +18,32 @@ DEFINITION = "__penstock_workflow__"
 RUN = "__penstock_run__"
 INIT = "__penstock_init__"
 HANDLER = "__penstock_handler__"
+OF_TEMPORAL = "__temporal_workflow_definition"
+"""What temporalio's decorator sets on a class."""
+UNFINISHED = "__penstock_unfinished__"
 LOG = logging.getLogger("penstock.workflow")
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class DefinitionError(ValueError):
     """A definition is invalid; the message says what is wrong and how to fix it."""
+
+
+class HandlerUnfinishedPolicy(Enum):
+    """What happens if a run closes while a handler of a signal or an update runs."""
+
+    WARN_AND_ABANDON = 1
+    """Warn with `UnfinishedSignalHandlersWarning` or `UnfinishedUpdateHandlersWarning`, and abandon the handler."""
+    ABANDON = 2
+    """Abandon the handler."""
+
+
+class UnfinishedSignalHandlersWarning(RuntimeWarning):
+    """A run has closed while handlers of signals ran."""
+
+
+class UnfinishedUpdateHandlersWarning(RuntimeWarning):
+    """A run has closed while handlers of updates ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +79,13 @@ class Handler:
     is_async: bool
     validator: Callable[..., Any] | None = None
     description: str = ""
+    warns_if_unfinished: bool = True
+    source: Callable[..., Any] | None = None
+    """The function of a handler that was set at run time; None for a method."""
+
+    def called_on(self, instance: Any) -> Callable[..., Any]:
+        """Return the handler as code calls it."""
+        return types.MethodType(self.fn, instance) if self.source is None else self.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +132,11 @@ class WorkflowDefinition:
     def of(cls: type) -> WorkflowDefinition:
         found = cls.__dict__.get(DEFINITION)
         if not isinstance(found, WorkflowDefinition):
+            if OF_TEMPORAL in vars(cls):
+                raise DefinitionError(
+                    f"{_called(cls)} is decorated by temporalio: write `from penstock import workflow`. "
+                    "`penstock migrate temporal PATH` rewrites the imports of a program."
+                )
             raise DefinitionError(
                 f"{_called(cls)} is not a workflow: put @workflow.defn above the class and @workflow.run above "
                 "its run method."
@@ -219,6 +252,7 @@ def handler_from(
         result=hints.get("return"),
         is_async=inspect.iscoroutinefunction(fn),
         validator=None if validator is None else check,
+        source=fn,
     )
 
 
@@ -263,6 +297,7 @@ def _handlers(cls: type, kind: str) -> dict[str | None, Handler]:
             is_async=inspect.iscoroutinefunction(fn),
             validator=getattr(fn, "__penstock_validator__", None),
             description=(inspect.getdoc(fn) or "").partition("\n")[0],
+            warns_if_unfinished=getattr(fn, UNFINISHED, None) is not HandlerUnfinishedPolicy.ABANDON,
         )
     return found
 

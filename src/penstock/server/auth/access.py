@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
-from typing import Final, Protocol, assert_never
+from typing import Final, NoReturn, Protocol, assert_never
 from urllib.parse import unquote_plus
 
+from penstock.core.external_payloads import StoragePolicy
 from penstock.core.permissions import (
     ANYBODY,
     AuthDriver,
@@ -23,6 +24,7 @@ from penstock.core.permissions import (
 )
 from penstock.engine.context import EngineContext
 from penstock.engine.operations import namespaces
+from penstock.engine.payloads.policy import policy_of
 from penstock.errors import Exhausted, InvalidInput, PenstockError, Reason, Unauthenticated, Unavailable
 from penstock.ports.clock import Clock
 from penstock.server.auth.signatures import (
@@ -44,7 +46,9 @@ _SECRET_PARAMETERS: Final = frozenset({"access_token", "api_key", "authorization
 
 
 class Driver(Protocol):
-    """One way to authenticate a request."""
+    """One way to authenticate a request; its credential is in `header`."""
+
+    header: str
 
     async def authenticate(self, auth_request: AuthRequest) -> Principal: ...
 
@@ -68,10 +72,18 @@ class Authenticator:
             _refuse_secrets_in_url(auth_request.raw_query)
         try:
             return await self._driver.authenticate(auth_request)
-        except Unauthenticated:
-            wait_ms = self._throttle.record_failure(address, auth_request.now_ms)
-            if not wait_ms:
-                raise
+        except Unauthenticated as error:
+            self.refuse(error, address, auth_request.now_ms)
+
+    def has_credential(self, auth_request: AuthRequest) -> bool:
+        """Whether the request presents a credential of this server, valid or not."""
+        return self._driver.header in auth_request.headers
+
+    def refuse(self, error: Unauthenticated, address: str, now_ms: int) -> NoReturn:
+        """Count a failure of the address. Raises `error`, or `Exhausted` if the address has failed too often."""
+        wait_ms = self._throttle.record_failure(address, now_ms)
+        if not wait_ms:
+            raise error
         seconds = -(-wait_ms // 1000)
         raise Exhausted(
             Reason.TOO_MANY_AUTH_FAILURES,
@@ -98,6 +110,8 @@ def _refuse_secrets_in_url(raw_query: str) -> None:
 
 class _TokenDriver:
     """Bearer tokens. Compares digests, always all of them, so that timing reveals nothing about the tokens."""
+
+    header = "authorization"
 
     def __init__(self, known: Sequence[Credential]) -> None:
         self._known = tuple(
@@ -127,12 +141,16 @@ class _TokenDriver:
 class _NoAuthentication:
     """No authentication, for a trusted loopback interface only."""
 
+    header = "authorization"
+
     async def authenticate(self, auth_request: AuthRequest) -> Principal:
         return ANYBODY
 
 
 class _NoCredentials:
     """Rejects every request: the driver has no credentials configured."""
+
+    header = "authorization"
 
     async def authenticate(self, auth_request: AuthRequest) -> Principal:
         raise PenstockError(
@@ -171,6 +189,7 @@ class NamespaceCheck:
         self._ctx = ctx
         self._clock = clock
         self._fresh_until_ms: dict[str, int] = {}
+        self._policies: dict[str, StoragePolicy | None] = {}
 
     async def require(self, name: str) -> None:
         """Raise `NotFound` (`namespace_not_found`) unless the namespace exists."""
@@ -179,14 +198,20 @@ class NamespaceCheck:
         if fresh_until_ms > now_ms:
             return
         try:
-            exists = is_namespace_name(name) and await namespaces.find(self._ctx, name) is not None
+            found = await namespaces.find(self._ctx, name) if is_namespace_name(name) else None
         except Unavailable:
             if fresh_until_ms and fresh_until_ms + BELIEVE_MS > now_ms:
                 return
             raise
-        if not exists:
+        if found is None:
             self._fresh_until_ms.pop(name, None)
             raise namespaces.not_found(name[:_NAME_MAX])
         if len(self._fresh_until_ms) > _NAMESPACES_CACHED_MAX:
             self._fresh_until_ms.clear()
+            self._policies.clear()
         self._fresh_until_ms[name] = now_ms + REMEMBER_MS
+        self._policies[name] = policy_of(found)
+
+    def storage_policy(self, name: str) -> StoragePolicy | None:
+        """The external storage policy of a namespace that `require` has found."""
+        return self._policies.get(name)

@@ -44,6 +44,8 @@ class AuthRequest:
 class BodySignatureDriver:
     """`X-Signature`: lower-case hex HMAC-SHA256 of the raw body, under any known key."""
 
+    header = "x-signature"
+
     def __init__(self, credentials: Sequence[Credential]) -> None:
         self._known = tuple(
             (known.secret.encode("utf-8", "surrogateescape"), known.principal) for known in credentials
@@ -72,6 +74,8 @@ class BodySignatureDriver:
 
 class RequestSignatureDriver:
     """`X-Penstock-Signature`: covers the whole request, a timestamp and a nonce, under a named key."""
+
+    header = HEADER
 
     def __init__(
         self, credentials: Sequence[Credential], register_nonce: RegisterNonce, *, window_ms: int

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+from urllib.parse import quote, unquote
 
 from penstock.core.model import Run
+from penstock.core.scheduling.backlog import BEFORE_ALL_KEYS, KeyPlace
 from penstock.errors import InvalidInput, Reason
 from penstock.ports.tables.visibility import PageStart
 from penstock.wire.responses import page_token
@@ -27,6 +29,24 @@ def page_token_after_run(run: Run) -> str:
 
 def encode_page_start(place: PageStart) -> str:
     return page_token(f"{place.started_at_ms}:{place.run_id}")
+
+
+def decode_key_place(token: str | None) -> KeyPlace:
+    """The last key of the previous page; the place before all for the first page."""
+    if token is None:
+        return BEFORE_ALL_KEYS
+    count, _, rest = _decode(token).partition(":")
+    level, _, key = rest.partition(":")
+    if not all(each.isascii() and each.isdigit() and len(each) <= 15 for each in (count, level)):
+        raise _invalid()
+    name = unquote(key, errors="replace")
+    if not name.isprintable():
+        raise _invalid()
+    return KeyPlace(int(count), int(level), name)
+
+
+def encode_key_place(place: KeyPlace) -> str:
+    return page_token(f"{place.count}:{place.level}:{quote(place.key)}")
 
 
 def decode_sequence(token: str | None) -> int:

@@ -5,17 +5,105 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.core.permissions import RouteFamily as Family
-from penstock.server.endpoints.limits import budget_groups, limits, pauses
+from penstock.server.endpoints.limits import budget_groups, change_sets, limits, pauses, run_caps
 from penstock.server.endpoints.operations import journal
-from penstock.server.endpoints.visibility import queue_metrics
+from penstock.server.endpoints.visibility import queue_keys, queue_metrics, waiting_tasks
 from penstock.server.operation import Operation
+from penstock.wire.limits import change_sets as change_set_wire
 from penstock.wire.limits import limit_requests as wire
+from penstock.wire.limits import run_caps as run_cap_wire
 
 _QUEUE = "/api/task-queues/{name}"
 _NAMESPACE = "/api/namespaces/{name}"
 _GROUP = "/api/budget-groups/{group}"
+_CHANGE_SET = "/api/change-sets/{change_set_id}"
 
 LIMIT_OPERATIONS: Final = (
+    Operation(
+        "GET",
+        f"{_QUEUE}/waiting",
+        "read_waiting_tasks",
+        "Read the waiting tasks of a queue in the order in which they would be dispatched, with when each may start.",
+        Family.WORK,
+        waiting_tasks.read,
+        query=wire.ReadWaiting,
+    ),
+    Operation(
+        "GET",
+        f"{_QUEUE}/keys",
+        "list_task_queue_keys",
+        "List the fairness keys of a queue that have waiting tasks, settings or counted leases, by backlog.",
+        Family.WORK,
+        queue_keys.list_page,
+        query=wire.ListKeys,
+        refusals=(400,),
+    ),
+    Operation(
+        "GET",
+        "/api/limits/changes",
+        "read_limit_changes",
+        "Read who changed which limit: of queues, budget groups, the namespace and the cluster, newest first.",
+        Family.WORK,
+        limits.newest_changes,
+        query=wire.ReadLimitChanges,
+    ),
+    Operation(
+        "POST",
+        "/api/change-sets",
+        "propose_change_set",
+        "Propose several settings of limits as one change, with the values that they have now.",
+        Family.WORK,
+        change_sets.propose,
+        change_set_wire.ProposeChangeSet,
+        status=201,
+    ),
+    Operation(
+        "GET",
+        "/api/change-sets",
+        "list_change_sets",
+        "List change sets, newest first.",
+        Family.WORK,
+        change_sets.list_all,
+        query=change_set_wire.ListChangeSets,
+        refusals=(400,),
+    ),
+    Operation(
+        "GET",
+        _CHANGE_SET,
+        "read_change_set",
+        "Read a change set with the present values of its settings, and what is in its way.",
+        Family.WORK,
+        change_sets.read,
+    ),
+    Operation(
+        "POST",
+        f"{_CHANGE_SET}/apply",
+        "apply_change_set",
+        "Apply a change set in one transaction; a stale one changes nothing and names what moved.",
+        Family.WORK,
+        change_sets.apply,
+        refusals=(409,),
+    ),
+    Operation(
+        "POST",
+        f"{_CHANGE_SET}/withdraw",
+        "withdraw_change_set",
+        "Give up a change set that is not applied.",
+        Family.WORK,
+        change_sets.withdraw,
+        refusals=(409,),
+    ),
+    Operation(
+        "POST",
+        f"{_CHANGE_SET}/rollback",
+        "roll_back_change_set",
+        "Propose the inverse of an applied change set.",
+        Family.WORK,
+        change_sets.roll_back,
+        change_set_wire.RollBackChangeSet,
+        status=201,
+        refusals=(409,),
+    ),
     Operation(
         "GET",
         f"{_QUEUE}/limits",
@@ -179,6 +267,42 @@ LIMIT_OPERATIONS: Final = (
     ),
     Operation(
         "GET",
+        "/api/run-limits",
+        "list_run_limits",
+        "List the caps on runs of the namespace, with current counts.",
+        Family.WORK,
+        run_caps.list_all,
+    ),
+    Operation(
+        "GET",
+        "/api/run-limits/{scope}",
+        "read_run_limit",
+        "Read the cap on runs of a workflow type, a task queue, a concurrency key or the namespace, with its holders.",
+        Family.WORK,
+        run_caps.read,
+        query=run_cap_wire.ReadRunCap,
+    ),
+    Operation(
+        "PATCH",
+        "/api/run-limits/{scope}",
+        "change_run_limit",
+        "Change a cap on runs, permanently or until it expires; in force from the next start.",
+        Family.WORK,
+        run_caps.change,
+        run_cap_wire.ChangeRunCap,
+        refusals=(409,),
+    ),
+    Operation(
+        "GET",
+        "/api/run-limits/{scope}/history",
+        "read_run_limit_history",
+        "Read the change log of a cap on runs, newest first.",
+        Family.WORK,
+        run_caps.history,
+        query=run_cap_wire.ReadRunCapHistory,
+    ),
+    Operation(
+        "GET",
         "/api/cluster/limits",
         "read_cluster_limits",
         "Read the limits of the cluster, with current counts.",
@@ -217,7 +341,7 @@ LIMIT_OPERATIONS: Final = (
         "GET",
         "/api/system/journal",
         "read_journal",
-        "Read the journal of grants and ended leases.",
+        "Read the journal of leases, arrivals, workers and settings.",
         Family.SYSTEM,
         journal.read,
         query=wire.ReadJournal,

@@ -35,6 +35,15 @@ SCHEDULE_OPERATIONS: Final = (
     ),
     Operation(
         "POST",
+        f"{_SCHEDULES}/batch-operations",
+        "batch_schedules",
+        "Pause or resume all schedules that a query finds, or only count them.",
+        Family.WORK,
+        schedules.change_all,
+        wire.BatchSchedules,
+    ),
+    Operation(
+        "POST",
         f"{_SCHEDULES}/preview",
         "preview_schedule",
         "Preview the next moments of a specification that is not saved, in words and with warnings.",
@@ -68,7 +77,7 @@ SCHEDULE_OPERATIONS: Final = (
         Family.WORK,
         schedules.update,
         wire.UpdateSchedule,
-        refusals=(404,),
+        refusals=(404, 409),
     ),
     Operation(
         "DELETE",

@@ -13,8 +13,11 @@ from penstock.server.endpoints.operations import discovery, namespaces
 from penstock.server.endpoints.visibility import why
 from penstock.server.endpoints.workflows import executions, workflow_task_reports
 from penstock.server.operation import Operation, with_run
+from penstock.server.operations.bridges import BRIDGE_OPERATIONS
 from penstock.server.operations.limits import LIMIT_OPERATIONS
 from penstock.server.operations.messaging import STREAM_OPERATIONS
+from penstock.server.operations.payloads import PAYLOAD_OPERATIONS
+from penstock.server.operations.run_operations import RUN_OPERATIONS
 from penstock.server.operations.schedules import SCHEDULE_OPERATIONS
 from penstock.server.operations.system import SYSTEM_OPERATIONS
 from penstock.server.operations.visibility import VISIBILITY_OPERATIONS
@@ -136,6 +139,16 @@ OPERATIONS: Final = (
     ),
     Operation(
         "POST",
+        f"{_WT}/{{task_id}}/deliver-cancellation",
+        "deliver_cancellation",
+        "Raise a requested cancellation at the call that a workflow task's code waits for.",
+        Family.WORKER_PROTOCOL,
+        workflow_task_reports.deliver_cancellation,
+        wire.DeliverCancellation,
+        refusals=(404, 409),
+    ),
+    Operation(
+        "POST",
         f"{_WT}/{{task_id}}/history",
         "read_workflow_task_history",
         "Read the next page of a leased task's history.",
@@ -162,6 +175,16 @@ OPERATIONS: Final = (
         Family.WORKER_PROTOCOL,
         activity_task_reports.heartbeat_activity_task,
         wire.HeartbeatActivityTask,
+        refusals=(404,),
+    ),
+    Operation(
+        "POST",
+        f"{_AT}/{{task_id}}/status",
+        "read_activity_task_status",
+        "Read whether a worker still holds an activity task, without renewing its lease.",
+        Family.WORKER_PROTOCOL,
+        activity_task_reports.read_activity_task_status,
+        wire.ActivityLease,
         refusals=(404,),
     ),
     Operation(
@@ -403,16 +426,6 @@ OPERATIONS: Final = (
         refusals=(404,),
     ),
     Operation(
-        "PUT",
-        "/api/namespaces/{name}/external-storage",
-        "set_namespace_external_storage",
-        "Configure the external payload storage of a namespace.",
-        Family.NAMESPACE_CHANGES,
-        namespaces.set_external_storage,
-        wire.SetExternalStorage,
-        refusals=(404,),
-    ),
-    Operation(
         "DELETE",
         "/api/namespaces/{name}",
         "delete_namespace",
@@ -490,6 +503,21 @@ OPERATIONS: Final = (
         ),
         "cancel_run",
         "Cancel a run.",
+    ),
+    *with_run(
+        Operation(
+            "POST",
+            f"{_WORKFLOW}/request-cancellation",
+            "request_cancellation",
+            "Request that a workflow's current run cancels, and let its code clean up until a deadline.",
+            Family.WORK,
+            executions.request_cancellation,
+            wire.RequestCancellation,
+            wire.InChain,
+            refusals=(404, 409),
+        ),
+        "request_run_cancellation",
+        "Request that a run cancels, and let its code clean up until a deadline.",
     ),
     *with_run(
         Operation(
@@ -687,7 +715,10 @@ OPERATIONS: Final = (
     ),
     *LIMIT_OPERATIONS,
     *VISIBILITY_OPERATIONS,
+    *RUN_OPERATIONS,
     *SYSTEM_OPERATIONS,
     *STREAM_OPERATIONS,
     *SCHEDULE_OPERATIONS,
+    *BRIDGE_OPERATIONS,
+    *PAYLOAD_OPERATIONS,
 )

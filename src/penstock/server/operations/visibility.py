@@ -6,9 +6,17 @@ from typing import Final
 
 from penstock.core.permissions import RouteFamily as Family
 from penstock.server.endpoints.operations import batch_operations
-from penstock.server.endpoints.visibility import search_attributes, workflow_lists
-from penstock.server.operation import Operation
+from penstock.server.endpoints.visibility import (
+    locate,
+    queue_series,
+    search_attributes,
+    timelines,
+    workflow_lists,
+)
+from penstock.server.operation import Operation, with_run
 from penstock.wire.visibility import searches as wire
+from penstock.wire.visibility.series import ReadSeries
+from penstock.wire.visibility.timelines import ReadTimeline
 
 VISIBILITY_OPERATIONS: Final = (
     Operation(
@@ -38,6 +46,39 @@ VISIBILITY_OPERATIONS: Final = (
         Family.WORK,
         batch_operations.run_batch,
         wire.BatchOperation,
+    ),
+    *with_run(
+        Operation(
+            "GET",
+            "/api/workflows/{workflow_id}/timeline",
+            "read_workflow_timeline",
+            "Lanes of spans of a workflow's current run, with the cause of each wait, and where its time went.",
+            Family.WORK,
+            timelines.read,
+            query=ReadTimeline,
+            refusals=(404,),
+        ),
+        "read_run_timeline",
+        "Lanes of spans of a run, with the cause of each wait, and where its time went.",
+        query=ReadTimeline,
+    ),
+    Operation(
+        "GET",
+        "/api/locate",
+        "locate_id",
+        "Find what an id is: of a workflow, run, activity, task, worker or schedule; and queues by part of their name.",
+        Family.WORK,
+        locate.read,
+        query=wire.LocateId,
+    ),
+    Operation(
+        "GET",
+        "/api/metrics/series",
+        "read_queue_series",
+        "Throughput, backlog, waits, use of limits and shares of a task queue over the last hour or day.",
+        Family.WORK,
+        queue_series.read,
+        query=ReadSeries,
     ),
     Operation(
         "GET",

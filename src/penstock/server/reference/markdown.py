@@ -68,8 +68,23 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
             Reason.RUN_IS_ENDING: (
                 "The run is about to close, after many unhandled signals. Nothing was recorded; retry."
             ),
-            Reason.RUN_NOT_CLOSED: "The run is open; only closed runs can be archived.",
+            Reason.RUN_NOT_CLOSED: "The run is open; only closed runs are archived, rerun or deleted.",
             Reason.HISTORICAL_RUN_COMMAND_REJECTED: "The run is not the current run of the workflow.",
+            Reason.RUN_NOT_REDRIVABLE: "The run has not failed, or is no longer the current one of its workflow id.",
+            Reason.ANOTHER_RUN_OPEN: (
+                "Another run of the workflow is open, so this one cannot be rerun or reset; `open_run_id` is that run."
+            ),
+            Reason.RUN_IN_USE: "The closed run is needed for a moment longer: its parent takes over its result. Retry.",
+            Reason.NOT_A_DECISION_POINT: (
+                "At this event no workflow task recorded its decision. `decision_points` are the nearest events at"
+                " which one did."
+            ),
+            Reason.RUN_NOT_COPYABLE: (
+                "The history up to this event cannot be continued by another run, because something open in it belongs"
+                " to its run; the message names it."
+            ),
+            Reason.ACTIVITY_NOT_ACTIVE: "The activity has ended.",
+            Reason.ACTIVITY_RUNNING: "An attempt of the activity is running, so it cannot be started now.",
             Reason.ACTIVITY_NOT_FOUND: "No standalone activity has this id in the namespace.",
             Reason.INVALID_PAGE_TOKEN: "The page token was not issued by this server. Start from the first page.",
             Reason.INVALID_QUERY: (
@@ -82,6 +97,14 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
         "Schedules": {
             Reason.SCHEDULE_NOT_FOUND: "The namespace has no schedule with this id, or it was deleted.",
             Reason.SCHEDULE_ALREADY_EXISTS: "The namespace has a schedule with this id. Nothing was changed.",
+            Reason.SCHEDULE_VERSION_CONFLICT: (
+                "The schedule was updated since the version in `if_version`; `current_version` is the current one, "
+                "`changed` and `updates` are what moved. Read it again, then repeat the change."
+            ),
+            Reason.ZONE_DATA_OUTDATED: (
+                "Schedules were computed from newer zone data than this server has. Ask another server, or upgrade "
+                "`tzdata` here."
+            ),
             Reason.INVALID_TIME_RANGE: "The period of a backfill must end after it starts.",
             Reason.BACKFILL_TOO_LARGE: (
                 "The period has more than 10,000 moments. Nothing was started; backfill it in parts."
@@ -93,7 +116,6 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
             Reason.UNKNOWN_SIGNAL: "The registered workers declare no such signal for the workflow type.",
             Reason.INVALID_SIGNAL_ARGUMENTS: "The arguments do not match the signature of the handler.",
             Reason.UPDATE_NOT_FOUND: "The workflow has no update with this id.",
-            Reason.RUN_NOT_REDRIVABLE: "The run has not failed, or is no longer the current one of its workflow id.",
             Reason.INVALID_QUERY_ARGUMENTS: "The arguments do not match the signature of the handler.",
             Reason.UNKNOWN_UPDATE: "The registered workers declare no such update for the workflow type.",
             Reason.INVALID_UPDATE_ARGUMENTS: "The arguments do not match the signature of the handler.",
@@ -101,6 +123,23 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
             Reason.REQUEST_ID_CONFLICT: (
                 "The request id was used for another request; `conflict` lists the differences. Use a new id."
             ),
+            Reason.COOPERATIVE_CANCELLATION_NOT_SUPPORTED: (
+                "No active worker that could run the workflow can deliver a cancellation to its code. Start one, or "
+                "cancel the run at once."
+            ),
+        },
+        "Bridge adapters and webhooks": {
+            Reason.UNKNOWN_TARGET: "The event is for a workflow that does not exist.",
+            Reason.AUTH_FAILED: "The webhook is not authentic; `rejection_reason` says why.",
+            Reason.SIGNATURE_MISSING: "The webhook has no signature of its adapter.",
+            Reason.MALFORMED_PAYLOAD: (
+                "The body is not JSON, or the event does not fit; `rejection_reason` and `errors` say why."
+            ),
+            Reason.MAPPING_VALUE_MISSING: "The mapping of the adapter finds no usable value in the body.",
+            Reason.DUPLICATE_START: "The event, or another one with the same workflow id, started the run before.",
+            Reason.UNSUPPORTED_ROUTING: "No route of the adapter is for this event, or its name is not valid.",
+            Reason.UNSUPPORTED_ACTION: "The event's action is none that this server has.",
+            Reason.ADAPTER_UNAVAILABLE: "The adapter is declared for a namespace that does not exist.",
         },
         "Streams": {
             Reason.WORKFLOW_STREAM_NOT_FOUND: "The run has no stream of this name and is closed.",
@@ -136,6 +175,26 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
                 "The validation is at another attempt, or leased to another worker."
             ),
         },
+        "External payloads": {
+            Reason.EXTERNAL_STORAGE_NOT_CONFIGURED: "The namespace has no external payload storage.",
+            Reason.EXTERNAL_STORAGE_DISABLED: "The external payload storage of the namespace is turned off.",
+            Reason.STORAGE_DRIVER_UNAVAILABLE: (
+                "The storage that a policy names does not work, or this server may not use it; the message says why. "
+                "The policy was not changed."
+            ),
+            Reason.EXTERNAL_PAYLOAD_NOT_FOUND: (
+                "No such payload in this namespace, or the storage has lost its bytes. A repetition gives the same."
+            ),
+            Reason.EXTERNAL_PAYLOAD_EXPIRED: "The payload was uploaded and not used within the grace. Upload it again.",
+            Reason.EXTERNAL_PAYLOAD_UNAVAILABLE: "The external storage does not answer now. Retry.",
+            Reason.EXTERNAL_PAYLOAD_OVERSIZED: (
+                "A memo or a message refers to a payload that does not fit into a request."
+            ),
+            Reason.EXTERNAL_PAYLOAD_UNSUPPORTED: "The upload is not an encoded payload, or lacks its headers.",
+            Reason.EXTERNAL_PAYLOAD_INTEGRITY_MISMATCH: (
+                "The bytes do not have the size or the SHA-256 of their reference."
+            ),
+        },
         "Search attributes": {
             Reason.NAME_RESERVED: "The name is reserved in queries.",
             Reason.ATTRIBUTE_ALREADY_EXISTS: "Already registered; `type` is its type.",
@@ -143,11 +202,26 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
             Reason.ATTRIBUTE_NOT_FOUND: "No such search attribute is registered in the namespace.",
             Reason.SEARCH_ATTRIBUTE_LIMIT_REACHED: "The namespace already has `limit` search attributes.",
         },
+        "Caps on runs": {
+            Reason.RUN_CAP_REACHED: (
+                "As many runs of `scope` are open as its cap allows, and its surplus policy is `refuse`. Nothing was "
+                "started. Start again when one has closed."
+            ),
+            Reason.RUN_CAP_CONTRADICTION: (
+                "A surplus policy without a cap would do nothing. Set `max_open_runs` too, or unset both."
+            ),
+        },
         "Task queue settings": {
             Reason.CONFIG_VERSION_CONFLICT: (
                 "The settings changed since the version in `if_version`; `current_version` is the current one. "
                 "Read them again, then repeat the change."
             ),
+            Reason.CHANGE_SET_NOT_FOUND: "The namespace has no change set with this id.",
+            Reason.CHANGE_SET_STALE: (
+                "Settings moved after the change set was proposed; `moved` names each, its value now, who set it and "
+                "when. Nothing was changed. Propose the change anew."
+            ),
+            Reason.CHANGE_SET_STATE_CONFLICT: "`state` says what became of the change set already.",
             Reason.TOO_MANY_FAIRNESS_KEYS: (
                 "More than `most` keys of the queue would have settings. Unset some."
             ),
@@ -179,6 +253,13 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
             Reason.RUN_CANCELLED: "The run was cancelled.",
             Reason.RUN_TERMINATED: "The run was terminated.",
             Reason.INVALID_COMMANDS: "The commands are invalid in the state of the run. None was applied.",
+            Reason.CANCELLATION_NOT_REQUESTED: (
+                "The run has no such cancellation request, or it is recorded only with the end of the task."
+            ),
+            Reason.CANCELLATION_CALL_MISMATCH: (
+                "The run does not wait for the call at which the cancellation is to be delivered."
+            ),
+            Reason.CANCELLATION_CALL_RESOLVED: "The call had a result before the cancellation was requested.",
             Reason.ATTEMPT_NOT_FOUND: "The activity has no such attempt.",
             Reason.TASK_MISMATCH: "The attempt belongs to another task.",
             Reason.STALE_ATTEMPT: "A later attempt of the activity is running, or the activity is closed.",

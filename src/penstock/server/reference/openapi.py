@@ -117,6 +117,9 @@ def _item(operation: Operation, references: dict[Any, Any]) -> Body:
             "required": any(field.required for field in msgspec.structs.fields(operation.body)),
             "content": {"application/json": {"schema": references[operation.body]}},
         }
+    elif operation.takes_bytes:
+        octets = {"schema": {"type": "string", "format": "binary"}}
+        item["requestBody"] = {"required": True, "content": {"application/octet-stream": octets}}
     return item
 
 
@@ -202,6 +205,7 @@ _MEANINGS = {
     404: "Not found",
     408: "The request took too long to arrive",
     409: "Conflicts with the current state",
+    410: "It is deleted",
     412: "Register first",
     413: "Too large",
     415: "Not JSON",

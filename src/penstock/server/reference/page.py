@@ -102,7 +102,7 @@ def _responses(responses: Mapping[str, Body]) -> str:
 
 
 def _content(body: Body) -> Body:
-    schema: Body = body["content"]["application/json"]["schema"]
+    schema: Body = next(iter(body["content"].values()))["schema"]
     return schema
 
 

@@ -42,6 +42,16 @@ NETWORKS = TextList(
     Text(pattern=_ANY, convert=parse_network),
     is_set=True,
 )
+ORIGINS = TextList(
+    "a comma-separated list of addresses such as https://s3.example.com",
+    Text(
+        "an address such as https://s3.example.com",
+        re.compile(r"https?://[A-Za-z0-9.\[\]:-]+/?", re.ASCII),
+        _LENGTH_MAX,
+        convert=lambda text: text.rstrip("/"),
+    ),
+    is_set=True,
+)
 DATABASE_URL = Text(FORMS, _ANY, convert=parse_database_url)
 REDIS_URL = Text(REDIS_FORMS, _ANY, convert=parse_redis_url)
 AUTH_TOKEN = Text(

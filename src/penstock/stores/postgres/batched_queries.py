@@ -20,6 +20,9 @@ CHANNEL = "penstock_wakeups"
 Waiting: TypeAlias = tuple[int, Coroutine[Any, Any, Any], tuple[Fetch, ...]]
 """An operation that waits for rows: its place in the group, its coroutine, and its fetches."""
 
+_Part: TypeAlias = tuple[Statement, Sequence[int]]
+"""A statement of a merged text, and the places of the fetches that it answers."""
+
 
 def advance(
     jobs: Sequence[QueuedOperation],
@@ -45,6 +48,8 @@ def expect(fetches: Any) -> tuple[Fetch, ...]:
     return fetches
 
 
+PARTS_MAX = 60
+"""Most parts of a merged text: preparing it must not cost more than the round trips that it saves."""
 FEW = 3
 """Fetches of at most this many operations are merged with others: arrays of rows are slower to decode than rows."""
 
@@ -53,6 +58,8 @@ class QueryRunner(Protocol):
     """Executes fetches, inside a transaction or without one."""
 
     hot_batches: HotBatches
+    merges_always: bool
+    """Whether plain reads are merged however rarely their combination occurs: where round trips cost most."""
 
     async def fetch(self, sql: str, *values: Any, needs_transaction: bool = False) -> Rows: ...
 
@@ -66,18 +73,32 @@ async def answer_all(runner: QueryRunner, fetches: Sequence[Fetch]) -> list[Rows
     for place, fetch in enumerate(fetches):
         places.setdefault(fetch.statement, []).append(place)
     answers: list[Rows] = [()] * len(fetches)
-    merged_reads = _mergeable_reads(runner, places)
+    parts = _mergeable_reads(runner, places)
+    merged_reads = {statement for statement, _ in parts}
     for statement in sorted(places, key=lambda each: (not each.needs_transaction, each.rank)):
         if statement not in merged_reads:
             await _answer_one(runner, statement, fetches, places[statement], answers)
-    if merged_reads:
-        values = statement_merger.values_of(
-            (each, [fetches[place].values for place in places[each]]) for each in merged_reads
-        )
-        [found] = await runner.fetch(statement_merger.merge_queries(merged_reads), *values)
-        for statement, rows in zip(merged_reads, found, strict=True):
-            _share(answers, statement, places[statement], rows)
+    for first in range(0, len(parts), PARTS_MAX):
+        await _answer_together(runner, fetches, parts[first : first + PARTS_MAX], answers)
     return answers
+
+
+async def _answer_together(
+    runner: QueryRunner, fetches: Sequence[Fetch], parts: Sequence[_Part], answers: list[Rows]
+) -> None:
+    """Execute several plain reads as one statement."""
+    values = [
+        value
+        for statement, mine in parts
+        for value in _parameters(statement, [fetches[place].values for place in mine])
+    ]
+    text = statement_merger.merge_queries(tuple(statement for statement, _ in parts))
+    [found] = await runner.fetch(text, *values)
+    for (statement, mine), rows in zip(parts, found, strict=True):
+        if statement.unmerged:
+            answers[mine[0]] = rows
+        else:
+            _share(answers, statement, mine, rows)
 
 
 async def _answer_one(
@@ -97,15 +118,34 @@ async def _answer_one(
         _share(answers, statement, places, await execute(*statement_merger.parameters_for(statement, rows)))
 
 
-def _mergeable_reads(runner: QueryRunner, places: Mapping[Statement, Sequence[int]]) -> tuple[Statement, ...]:
+def _mergeable_reads(runner: QueryRunner, places: Mapping[Statement, Sequence[int]]) -> Sequence[_Part]:
     """Plain reads of few operations, if there are several and the combination is hot."""
+    if runner.merges_always:
+        return _all_reads(places)
     if len(places) == 1:
         return ()
     merged_reads = [
         each for each in places if not (each.needs_transaction or each.unmerged) and len(places[each]) <= FEW
     ]
     together = tuple(sorted(merged_reads, key=lambda each: each.rank))
-    return together if len(together) > 1 and runner.hot_batches.is_hot(together) else ()
+    if len(together) < 2 or not runner.hot_batches.is_hot(together):
+        return ()
+    return [(each, places[each]) for each in together]
+
+
+def _all_reads(places: Mapping[Statement, Sequence[int]]) -> Sequence[_Part]:
+    """All plain reads; one that is sent once per operation is a part for each fetch."""
+    parts: list[_Part] = []
+    for statement in sorted(places, key=lambda each: each.rank):
+        if statement.unmerged and not statement.needs_transaction:
+            parts += [(statement, (place,)) for place in places[statement]]
+        elif not statement.needs_transaction:
+            parts.append((statement, places[statement]))
+    return parts if len(parts) > 1 else ()
+
+
+def _parameters(statement: Statement, rows: list[tuple[Any, ...]]) -> Sequence[Any]:
+    return rows[0] if statement.unmerged else statement_merger.parameters_for(statement, rows)
 
 
 def _share(answers: list[Rows], statement: Statement, fetchers: Sequence[int], rows: Rows) -> None:

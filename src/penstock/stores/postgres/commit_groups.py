@@ -265,6 +265,7 @@ class GroupCommitter:
             self._settled(job)
             if isinstance(job.error, Unavailable) and job.error.reason is Reason.STORAGE_FULL:
                 self._shared.write_health.refused(job.error.reason)
+        self._shared.write_health.committed += len(done)
         if topics := deliver(done, self._shared.immutable):
             self._shared.wakeups.notify(topics)
 
@@ -315,18 +316,18 @@ class GroupCommitter:
     async def _commit(self, jobs: list[QueuedOperation]) -> None:
         connection = await self._connected()
         transaction = PipelinedTransaction(connection, self._hot_fetches)
-        began_at = time.monotonic()
+        began_at, keys = time.monotonic(), [job.key for job in jobs]
         try:
             outgoing = await self._run_operations(
                 transaction, jobs, await self._shared.clock.now_ms(connection)
             )
             for statement in outgoing[:-1]:
                 await transaction.write(statement)
-            self._shared.on_commit(CommitPoint.BEFORE_COMMIT)
+            self._shared.on_commit(CommitPoint.BEFORE_COMMIT, keys)
             if time.monotonic() - began_at > self._limits.decide_ms / 1000:
                 raise _Stale
             await transaction.commit(outgoing[-1] if outgoing else None)
-            self._shared.on_commit(CommitPoint.AFTER_COMMIT)
+            self._shared.on_commit(CommitPoint.AFTER_COMMIT, keys)
         except BaseException as error:
             await self._clean_up(connection, transaction, error)
             raise

@@ -89,7 +89,7 @@ class Readers:
         except TimeoutError as error:
             raise unavailable(error) from error
         try:
-            await self._settle([job])
+            await self._settle([job], long=True)
         finally:
             self._long_slots.release()
 
@@ -103,11 +103,11 @@ class Readers:
         finally:
             self._active_groups -= 1
 
-    async def _settle(self, jobs: list[QueuedOperation]) -> None:
+    async def _settle(self, jobs: list[QueuedOperation], *, long: bool = False) -> None:
         """Answer every caller; if a merged statement fails, its reads are retried one by one."""
         try:
             async with self._pool.acquire(timeout=ACQUIRE_S_MAX) as connection:
-                await self._run_group(cast("PipelinedConnection", connection), jobs)
+                await self._run_group(cast("PipelinedConnection", connection), jobs, long=long)
         except Exception as error:
             await self._failed([job for job in jobs if not job.future.done()], error)
 
@@ -138,7 +138,9 @@ class Readers:
                 job.error = unavailable(error)
                 job.answer()
 
-    async def _run_group(self, connection: PipelinedConnection, jobs: list[QueuedOperation]) -> None:
+    async def _run_group(
+        self, connection: PipelinedConnection, jobs: list[QueuedOperation], *, long: bool
+    ) -> None:
         """Run single-statement reads first, then the others in one snapshot.
 
         A read that has ended is answered at once, before the others and before the end of the transaction.
@@ -149,7 +151,7 @@ class Readers:
             others = [job for job in jobs if _kind_of(job) not in self._multi_statement]
             multi_statement += await self._run_single_statement_reads(connection, others, now_ms)
             if multi_statement:
-                snapshot = SnapshotRead(connection, self._hot_batches)
+                snapshot = SnapshotRead(connection, self._hot_batches, merges_always=long)
                 await self._run_in_snapshot(snapshot, multi_statement, now_ms)
                 await snapshot.end()
         except BaseException:

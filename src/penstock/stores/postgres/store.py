@@ -173,7 +173,8 @@ class PostgresStore:
 
     def health(self) -> StoreHealth:
         stalled_s = max(each.under_way_s for each in self._all_committers())
-        return StoreHealth(round(stalled_s * 1000), self._write_health.refusal)
+        health = self._write_health
+        return StoreHealth(round(stalled_s * 1000), health.refusal, health.committed)
 
     def _all_committers(self) -> Sequence[GroupCommitter]:
         return (*self._committers.values(), *self._work)

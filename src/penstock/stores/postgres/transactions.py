@@ -34,6 +34,8 @@ async def prepare_piggybacked(connection: PipelinedConnection) -> None:
 class PipelinedTransaction:
     """The transaction of one group of operations."""
 
+    merges_always = False
+
     def __init__(self, connection: PipelinedConnection, hot_batches: statement_merger.HotBatches) -> None:
         self._connection = connection
         self.hot_batches = hot_batches
@@ -72,11 +74,24 @@ class PipelinedTransaction:
 
 
 class SnapshotRead:
-    """A group of reads in one repeatable-read snapshot."""
+    """A group of reads in one repeatable-read snapshot.
 
-    def __init__(self, connection: PipelinedConnection, hot_batches: statement_merger.HotBatches) -> None:
+    Args:
+        connection: Where they are executed.
+        hot_batches: Which combinations of reads recur.
+        merges_always: Whether those of one step are always merged: for long reads, which have many.
+    """
+
+    def __init__(
+        self,
+        connection: PipelinedConnection,
+        hot_batches: statement_merger.HotBatches,
+        *,
+        merges_always: bool = False,
+    ) -> None:
         self._connection = connection
         self.hot_batches = hot_batches
+        self.merges_always = merges_always
         self._begun = False
 
     async def fetch(self, sql: str, *values: Any, needs_transaction: bool = False) -> Rows:
@@ -92,6 +107,8 @@ class SnapshotRead:
 
 class SingleStatementRead:
     """Reads of a single statement each, which is a snapshot by itself: no transaction is needed."""
+
+    merges_always = False
 
     def __init__(self, connection: PipelinedConnection, hot_batches: statement_merger.HotBatches) -> None:
         self._connection = connection

@@ -23,6 +23,7 @@ Macros:
 | `{index name}` | `INDEXED BY name` on SQLite, which prefers a primary key to a small partial index |
 | `{stride q.weight_milli}` | the stride of a weight (see `core.scheduling.fairness`) |
 | `{levels}` | all priority levels |
+| `{level rows}` | all priority levels, as rows of `level` |
 
 Markers:
 
@@ -65,16 +66,27 @@ FILES = (
     "messaging/outbox",
     "tasks/tasks",
     "limits/scopes",
+    "limits/run_places",
     "limits/policies",
+    "limits/change_sets",
     "limits/retry_budgets",
     "matching/queues",
     "tasks/query_tasks",
     "operations/journal",
+    "operations/external_payloads",
     "maintenance/retention",
     "visibility/namespace_stats",
     "maintenance/next_due",
+    "series/series",
+    "operations/ui_sessions",
 )
 """The .sql files. Writes are executed in this order on every server, so that locks are taken in one order."""
+
+
+_LEVEL_ROWS = "SELECT 0 AS level" + "".join(
+    f" UNION ALL SELECT {level}" for level in range(ALL_LEVELS[0] + 1, ALL_LEVELS[1] + 1)
+)
+assert ALL_LEVELS[0] == 0, "the first row has the level's name"
 
 
 _LOCKING_LANES = """(SELECT q.* FROM {rows}
@@ -336,6 +348,7 @@ def _functions(sql: str, dialect: Dialect) -> str:
     """
     sql = re.sub(r"\{stride ([\w.]+)\}", rf"(({SCALE} + \1 / 2) / \1)", sql)
     sql = sql.replace("{levels}", ", ".join(str(level) for level in range(ALL_LEVELS[0], ALL_LEVELS[1] + 1)))
+    sql = sql.replace("{level rows}", _LEVEL_ROWS)
     listed = "json_each(%s)" if dialect is Dialect.SQLITE else "jsonb_array_elements_text((%s)::jsonb)"
     sql = re.sub(r"\{each ([^}]+)\}", lambda found: listed % found[1] + " AS each_(value)", sql)
     if dialect is Dialect.SQLITE:

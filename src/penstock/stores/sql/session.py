@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
+from penstock.core.model import TaskId
 from penstock.ports.wakeups import Topic
 from penstock.stores.sql.catalogue import Statement
 from penstock.stores.sql.row_cache import NO_ROW_CACHE, CachedTable, ImmutableCache, RowCache
@@ -24,8 +25,11 @@ Row = Sequence[Any]
 Rows = Sequence[Row]
 
 
-class Fetch(Struct, frozen=True, eq=False):
-    """A statement with its values, which the store that drives an operation executes."""
+class Fetch(Struct, frozen=True):
+    """A statement with its values, which the store that drives an operation executes.
+
+    Equal fetches of one snapshot have equal rows (`ports.gather.remembering`).
+    """
 
     statement: Statement
     values: tuple[Any, ...]
@@ -52,9 +56,11 @@ class Session:
     __slots__ = (
         "cacheable",
         "effects",
+        "ended_task",
         "immutable",
         "journals",
         "now_ms",
+        "ready_lines",
         "row_cache",
         "shard",
         "statements",
@@ -84,6 +90,10 @@ class Session:
         self.effects: list[tuple[Callable[[Any], None], Any]] = []
         """What the writes change in the row cache, once they are executed or buffered in this transaction."""
         self.topics: dict[Topic, None] = {}
+        self.ended_task: TaskId | None = None
+        """The task whose lease ended in this operation, which is the cause of what becomes ready in it."""
+        self.ready_lines: Sequence[tuple[int, Mapping[str, Any]]] = ()
+        """Lines of the journal that still lack their cause, by their place among its rows."""
 
     @coroutine
     def fetch(self, name: str, *values: Any) -> Generator[tuple[Fetch], Sequence[Rows], Rows]:

@@ -70,7 +70,10 @@ def merged(statements: tuple[Statement, ...], end: str = "SELECT 1") -> str:
 
 @lru_cache(maxsize=512)
 def merge_queries(statements: tuple[Statement, ...]) -> str:
-    """One text for several fetches: a single row, in which each has an array of its rows."""
+    """One text for several fetches: a single row, in which each has an array of its rows.
+
+    A statement that is sent once per operation may occur repeatedly, with other values.
+    """
     parts, taken = [], 0
     for statement in statements:
         parts.append(f"ARRAY(SELECT a_ FROM ({_shifted(statement.sql, taken)}) a_)")

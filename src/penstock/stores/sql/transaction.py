@@ -7,8 +7,10 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from penstock.ports.wakeups import Topic
+from penstock.stores.sql.limits.change_sets import SqlChangeSets
 from penstock.stores.sql.limits.policies import SqlPolicies
 from penstock.stores.sql.limits.retry_budgets import SqlRetryBudgets
+from penstock.stores.sql.limits.run_places import SqlRunPlaces
 from penstock.stores.sql.limits.scopes import SqlScopes
 from penstock.stores.sql.maintenance.next_due import SqlNextDue
 from penstock.stores.sql.maintenance.retention import SqlRetention
@@ -19,10 +21,13 @@ from penstock.stores.sql.messaging.outbox import SqlOutbox
 from penstock.stores.sql.messaging.requests import SqlRequests
 from penstock.stores.sql.messaging.streams import SqlStreams
 from penstock.stores.sql.messaging.updates import SqlUpdates
+from penstock.stores.sql.operations.external_payloads import SqlExternalPayloads
 from penstock.stores.sql.operations.journal import SqlJournal
 from penstock.stores.sql.operations.namespaces import SqlNamespaces
 from penstock.stores.sql.operations.nonces import SqlNonces
+from penstock.stores.sql.operations.ui_sessions import SqlUiSessions
 from penstock.stores.sql.schedules.schedules import SqlSchedules
+from penstock.stores.sql.series.series import SqlSeries
 from penstock.stores.sql.session import RepositoryAttribute, Session
 from penstock.stores.sql.tasks.activities import SqlActivities
 from penstock.stores.sql.tasks.query_tasks import SqlQueries
@@ -68,3 +73,8 @@ class SqlTx(Struct, dict=True):
     next_due = RepositoryAttribute(SqlNextDue)
     visibility = RepositoryAttribute(SqlVisibility)
     scopes = RepositoryAttribute(SqlScopes)
+    run_places = RepositoryAttribute(SqlRunPlaces)
+    series = RepositoryAttribute(SqlSeries)
+    ui_sessions = RepositoryAttribute(SqlUiSessions)
+    change_sets = RepositoryAttribute(SqlChangeSets)
+    external_payloads = RepositoryAttribute(SqlExternalPayloads)

@@ -213,7 +213,8 @@ class SqliteStore:
     def health(self) -> StoreHealth:
         began_at = self._began_at
         stalled_s = 0.0 if began_at is None else self._loop.time() - began_at
-        return StoreHealth(round(stalled_s * 1000), self._write_health.refusal)
+        health = self._write_health
+        return StoreHealth(round(stalled_s * 1000), health.refusal, health.committed)
 
     async def close(self) -> None:
         """Finish what was submitted, checkpoint the log into the file, and release the file lock."""
@@ -251,6 +252,7 @@ class SqliteStore:
                 self._began_at = self._loop.time()
                 await self._commit_group(jobs)
                 self._began_at = None
+                self._write_health.committed += len(jobs)
                 if topics := deliver(jobs, self._immutable):
                     self._wakeups.notify(topics, self._announced)
                 if len(jobs) <= SMALL_GROUP:
@@ -289,11 +291,11 @@ class SqliteStore:
             cursor, before = self._writing.cursor(), self._writing.total_changes
             await self._begin(cursor)
             await self._run_group(cursor, jobs)
-            committing = True
+            committing, keys = True, [job.key for job in jobs]
             if self._writing.total_changes == before:
-                self._commit(cursor)  # nothing was written, so there is no fsync
+                self._commit(cursor, keys)  # nothing was written, so there is no fsync
             else:
-                await self._on_disk(self._commit, cursor)
+                await self._on_disk(self._commit, cursor, keys)
         except Exception as error:
             self._fail_group(self._writing, jobs, error, committing)
             self._writing = None
@@ -313,10 +315,10 @@ class SqliteStore:
             self._version = version
             self._row_cache.clear()
 
-    def _commit(self, cursor: sqlite3.Cursor) -> None:
-        self._on_commit(CommitPoint.BEFORE_COMMIT)
+    def _commit(self, cursor: sqlite3.Cursor, keys: Sequence[str]) -> None:
+        self._on_commit(CommitPoint.BEFORE_COMMIT, keys)
         cursor.execute("COMMIT")
-        self._on_commit(CommitPoint.AFTER_COMMIT)
+        self._on_commit(CommitPoint.AFTER_COMMIT, keys)
 
     async def _run_group(self, cursor: sqlite3.Cursor, jobs: list[QueuedOperation]) -> None:
         """Run the operations of a group, and those that are submitted in response to it before its commit.

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from penstock.wire.fields import INT_MAX, GroupName, LeaseCap, PerMinute, ReasonText, Seconds
+from penstock.wire.fields import INT_MAX, FairnessKey, GroupName, LeaseCap, PerMinute, ReasonText, Seconds
 from penstock.wire.requests import Default, QueueKind, RequestModel
 
 ScopePart = Literal["all", "workflow_tasks", "activity_tasks"]
@@ -40,6 +40,32 @@ class LimitChange(Expiring, kw_only=True):
 
 class QueueLimitParameters(RequestModel):
     task_queue_type: QueueKind | None = None
+
+
+class ReadLimitChanges(RequestModel):
+    """The newest changes of limits, before an instant."""
+
+    before: Annotated[datetime, Meta(tz=True)] | None = None
+    limit: HistoryLength = 50
+
+
+class ReadWaiting(RequestModel):
+    """The first waiting tasks of a queue."""
+
+    task_queue_type: QueueKind = "activity"
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+
+
+class ListKeys(RequestModel):
+    """The fairness keys of a queue, by backlog."""
+
+    task_queue_type: QueueKind = "activity"
+    search: FairnessKey = ""
+    """Only keys that contain this text, as it is."""
+    key: FairnessKey = ""
+    """Only this key."""
+    page_size: Annotated[int, Meta(ge=1, le=100)] = 50
+    next_page_token: Annotated[str, Meta(max_length=1000)] | None = None
 
 
 class ChangeQueueLimits(LimitChange, kw_only=True):

@@ -135,6 +135,15 @@ def member(queue: Queue) -> Body:
     }
 
 
+def logged_change(scope: str, each: PolicyChange) -> Body:
+    """An entry of the log of all limits: of a queue, of another scope, or of a declaration."""
+    if scope == "declared":
+        return declared_change(each) | {"fairness_key": None}
+    return (
+        queue_settings.change(each) if scope.startswith("queue:") else change(each) | {"fairness_key": None}
+    )
+
+
 def declared_change(each: PolicyChange) -> Body:
     """An entry of the log of declared limits, with values as logged."""
     return {

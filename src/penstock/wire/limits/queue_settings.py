@@ -54,6 +54,8 @@ _UNITS: Final[Mapping[str, Callable[[int | str], Shown]]] = MappingProxyType(
         LimitSetting.PAUSED: bool,
         LimitSetting.COST: int,
         LimitSetting.RETRY_RATE: _rate,
+        LimitSetting.OPEN_RUNS: int,
+        LimitSetting.SURPLUS: _same,
         "worker_rps_limit": _rate,
         "rps_limit": _rate,
         "fairness_weight_override": _milli,
@@ -118,8 +120,8 @@ def setting(setting_name: LimitSetting, made: SettingValue | None) -> Body | Non
     }
 
 
-def public_value(setting_name: LimitSetting, stored: int | str | None) -> Shown:
-    """A stored value in public units; an unset pause is false."""
+def public_value(setting_name: str, stored: int | str | None) -> Shown:
+    """A stored value of a setting of a queue, scope or key in public units; an unset pause is false."""
     return _logged(setting_name, None if stored is None else str(stored))
 
 

@@ -8,10 +8,13 @@ from typing import Any
 
 import msgspec
 
+from penstock.core.external_payloads import envelope
 from penstock.core.history.events import CODEC
 from penstock.core.history.payloads import FAIRNESS_WEIGHT, NOTHING_ELSE, extra, retry_snapshot
 from penstock.core.model import Activity, RecordedEvent, Run, Task
 from penstock.core.timestamps import iso
+from penstock.core.waits import CancellationRequest
+from penstock.wire import responses
 from penstock.wire.responses import Body, page_token, priority, standing
 
 _UNKNOWN_RESUME: dict[str, Any] = dict.fromkeys(
@@ -38,7 +41,7 @@ def workflow_task(task: Task, run: Run, events: Sequence[RecordedEvent], known: 
         "run_id": run.run_id,
         "workflow_type": run.workflow_type,
         "payload_codec": CODEC,
-        "arguments": {"codec": CODEC, "blob": run.input},
+        "arguments": envelope(run.input),
         "history_events": [worker_event(event) for event in events],
         "next_history_page_token": page_token(seen) if seen < run.last_sequence else None,
         "total_history_events": run.last_sequence,
@@ -53,7 +56,26 @@ def workflow_task(task: Task, run: Run, events: Sequence[RecordedEvent], known: 
         **standing(run),
         "workflow_update_id": task.update_id,
     } | _UNKNOWN_RESUME
+    if run.waits.cancellation is not None:
+        body |= cancellation_request(run)
     return body | {"history_from_sequence": known + 1} if known else body
+
+
+def cancellation_request(run: Run, *, leased_before: bool = False) -> Body:
+    """The field by which a worker learns of a request that it is to deliver; nothing without one.
+
+    A request that came while the task was leased (`leased_before`) is shown before it is in the history, unless
+    deferred signals keep it from being recorded there in time.
+    """
+    asked = run.waits.undelivered
+    waits_for_end = run.waits.signals_deferred and run.unseen_signals
+    if asked is None or not (asked.event or (leased_before and not waits_for_end)):
+        return {}
+    return {"cancellation_request": cancellation_observation(asked)}
+
+
+def cancellation_observation(asked: CancellationRequest) -> Body:
+    return responses.cancellation(asked) | {"history_refresh_page_token": page_token(0)}
 
 
 def worker_event(event: RecordedEvent) -> Body:
@@ -94,7 +116,7 @@ def activity_task(task: Task, run: Run, activity: Activity) -> Body:
         "workflow_id": run.workflow_id,
         "run_id": run.run_id,
         "payload_codec": CODEC,
-        "arguments": {"codec": CODEC, "blob": activity.arguments},
+        "arguments": envelope(activity.arguments),
         "retry_policy": retry_snapshot(activity.retry, activity.timeouts),
         "task_queue": task.task_queue,
         "lease_owner": task.lease_owner,

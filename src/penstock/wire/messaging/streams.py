@@ -66,6 +66,8 @@ class ReadItems(RequestModel):
     start: Annotated[int, Meta(ge=0, le=INT_MAX)] = msgspec.field(name="from", default=0)
     max_items: Annotated[int, Meta(ge=1, le=500)] = 100
     wait_seconds: Annotated[int, Meta(ge=0, le=60)] = 0
+    acknowledge: bool = True
+    """Whether items before `from` count as read from now on; false for those who only look."""
 
 
 class _Directive(RequestModel, kw_only=True):

@@ -6,12 +6,16 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from penstock.core.history.bundle import Bundle
+from penstock.core.attribution import PRINCIPAL
+from penstock.core.audit.bundle import Bundle
+from penstock.core.audit.trail import is_started_by_caller, start_command_id
+from penstock.core.external_payloads import ENVELOPE_KEY, recorded, reference_of
 from penstock.core.history.events import CODEC
 from penstock.core.history.integrity import Seal, canonical
 from penstock.core.model import Blob, RecordedEvent, Run
 from penstock.core.timestamps import iso, iso_or_none
 from penstock.wire.responses import priority
+from penstock.wire.workflows.events import derived_event
 
 Body = dict[str, Any]
 
@@ -87,8 +91,8 @@ def _members(bundle: Bundle) -> Body:
         "workflow": _workflow(bundle),
         "payloads": {
             "codec": CODEC,
-            "arguments": {"available": True, "codec": CODEC, "data": run.input},
-            "output": {"available": run.output is not None, "codec": CODEC, "data": run.output},
+            "arguments": _payload(run.input),
+            "output": _payload(run.output),
         },
         "summary": {
             "history_event_count": run.last_sequence,
@@ -101,7 +105,7 @@ def _members(bundle: Bundle) -> Body:
             "failure_count": len(outline.failures),
         },
         "waits": _waits(run),
-        "timeline": [],
+        "timeline": [derived_event(each) for each in outline.derived],
         "commands": list(outline.commands.values()),
         "signals": outline.signals,
         "updates": list(outline.updates.values()),
@@ -183,22 +187,34 @@ def _parents(run: Run) -> list[Body]:
     ]
 
 
+def _payload(blob: Blob | None) -> Body:
+    """A payload of the run; one in external storage is named by its reference, and is not part of the export."""
+    reference = None if blob is None else reference_of(blob)
+    if reference is not None:
+        return {"available": False, "codec": CODEC, "data": None, ENVELOPE_KEY: reference.fields}
+    return {"available": blob is not None, "codec": CODEC, "data": blob}
+
+
 def _manifest(path: str, blob: Blob | None) -> Body:
+    reference = None if blob is None else reference_of(blob)
     return {
         "path": path,
         "codec": CODEC,
-        "available": blob is not None,
+        "available": blob is not None and reference is None,
         "redacted": False,
         "avro_framing": _FRAMING,
-        "size_bytes": 0 if blob is None else len(blob),
+        "size_bytes": 0 if blob is None else len(blob) if reference is None else reference.size_bytes,
     }
 
 
 def _event(event: RecordedEvent, run: Run) -> Body:
     """An event; the first one includes the input of the run, from which a replay starts."""
     payload = json.loads(event.payload)
+    principal = payload.pop(PRINCIPAL, None)
     if event.sequence == 1:
-        payload = {"payload_codec": CODEC} | payload | {"arguments": run.input}
+        payload = {"payload_codec": CODEC} | payload | recorded({"arguments": run.input})
+        if is_started_by_caller(payload):
+            payload["workflow_command_id"] = start_command_id(run.run_id)
     at = iso(event.recorded_at_ms)
     return {
         "id": event.id,
@@ -209,5 +225,6 @@ def _event(event: RecordedEvent, run: Run) -> Body:
         "workflow_command_id": payload.get("workflow_command_id"),
         "recorded_at": at,
         "timestamp": at,
+        "principal": principal,
         "payload": payload,
     }

@@ -8,7 +8,19 @@ from typing import Annotated, Any, Literal, NoReturn
 import msgspec
 from msgspec import Meta
 
-from penstock.core.verify.journal import JournalLine, LeaseEnded, LeaseGranted, LeaseRenewed, LeaseStarted
+from penstock.core.verify.journal import (
+    JournalLine,
+    LeaseEnded,
+    LeaseGranted,
+    LeaseRenewed,
+    LeaseStarted,
+    RunAdmitted,
+    RunClosed,
+    SettingsChanged,
+    TaskGone,
+    TaskReady,
+    WorkerChanged,
+)
 from penstock.core.verify.observations import (
     CallVerdict,
     LimitsSet,
@@ -79,6 +91,12 @@ _EVENTS: dict[str, msgspec.json.Decoder[Any]] = {
     "started": msgspec.json.Decoder(LeaseStarted),
     "renewed": msgspec.json.Decoder(LeaseRenewed),
     "ended": msgspec.json.Decoder(LeaseEnded),
+    "run_admitted": msgspec.json.Decoder(RunAdmitted),
+    "run_closed": msgspec.json.Decoder(RunClosed),
+    "ready": msgspec.json.Decoder(TaskReady),
+    "gone": msgspec.json.Decoder(TaskGone),
+    "worker": msgspec.json.Decoder(WorkerChanged),
+    "settings": msgspec.json.Decoder(SettingsChanged),
 }
 _OPS: dict[str, msgspec.json.Decoder[Any]] = {
     "poll": msgspec.json.Decoder(Polled),

@@ -59,6 +59,7 @@ def schedule(record: ScheduleRecord, action: Mapping[str, Any], next_at_ms: int 
             "last_fire": last_fire,
             "fires_count": progress.fires,
             "failures_count": progress.failures,
+            "failed_at": iso_or_none(progress.failed_at_ms),
             "running_count": progress.open_runs,
             "buffered_count": progress.buffered,
             "skipped_trigger_count": progress.skipped,
@@ -66,7 +67,7 @@ def schedule(record: ScheduleRecord, action: Mapping[str, Any], next_at_ms: int 
             "missed_catchup_window_count": progress.missed,
             "last_skip_reason": progress.last_skip_reason,
             "last_skipped_at": iso_or_none(progress.last_skipped_at_ms),
-            "zone_data_version": record.zone_version,
+            "zone_data_version": record.zone_version or None,
         },
     }
 

@@ -13,7 +13,9 @@ from penstock.core.schedules.spec import EXPRESSIONS_MAX, JITTER_MS_MAX
 from penstock.core.schedules.spec_text import DURATION_MAX
 from penstock.wire.fields import INT_MAX, NO_NUL, Cost, Milliseconds, Name, Object, Seconds, Text1000
 from penstock.wire.requests import Dispatch, RequestModel, RetryPolicy, WithPriority
+from penstock.wire.visibility.searches import PageToken, QueryText
 
+BATCH_SCHEDULES_MAX = 500
 ScheduleId = Annotated[
     str, Meta(min_length=1, max_length=SCHEDULE_ID_MAX, pattern=identifiers.WORKFLOW_ID.pattern)
 ]
@@ -133,6 +135,8 @@ class CreateSchedule(WithSchedulePolicies, kw_only=True):
 class UpdateSchedule(WithSchedulePolicies, kw_only=True):
     """Fields that are absent or null stay as they are; the action is merged key by key."""
 
+    if_version: Annotated[int, Meta(ge=1, le=INT_MAX)] | None = None
+    """The version that was read; if the schedule was updated since, the change is refused with what moved."""
     spec: SpecBody | None = None
     action: ActionBody | None = None
 
@@ -164,9 +168,24 @@ class PreviewSchedule(RequestModel):
 class ListSchedules(RequestModel):
     status: Literal["active", "paused"] | None = None
     workflow_type: Name | None = None
-    query: Annotated[str, Meta(max_length=4000)] | None = None
+    query: QueryText | None = None
     page_size: Annotated[int, Meta(ge=1, le=200)] = 50
-    next_page_token: Annotated[str, Meta(max_length=1000)] | None = None
+    next_page_token: PageToken | None = None
+
+
+class BatchSchedules(RequestModel, forbid_unknown_fields=True):
+    """A pause or resume of all schedules that a query finds.
+
+    Unknown fields are errors: a misspelt filter would select too many schedules.
+    """
+
+    operation: Literal["pause", "resume"]
+    query: QueryText
+    note: Text1000 | None = None
+    dry_run: bool | None = None
+    max_schedules: Annotated[int, Meta(ge=1, le=BATCH_SCHEDULES_MAX)] | None = None
+    token: PageToken | None = None
+    """`next_token` of the previous response, to continue from there."""
 
 
 class ReadScheduleHistory(RequestModel):

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec.structs import asdict
 
 from penstock.core.last_error import split_error
-from penstock.core.model import Activity, RecordedEvent, Run, Task, TaskState
+from penstock.core.model import Activity, RecordedEvent, Run, Task, TaskState, Timer
 from penstock.core.timestamps import iso, iso_or_none
 from penstock.wire.activities.progress import last_heartbeat, summary
 
@@ -152,6 +152,29 @@ def activity(each: Activity, task: Task | None, now_ms: int) -> Body:
         "stack_trace": stack,
         "current_attempt": _attempt(each, task, now_ms),
     }
+
+
+def timer(each: Timer) -> Body:
+    fields = json.loads(each.extra)
+    return {
+        "timer_id": each.timer_id,
+        "sequence": each.step,
+        "delay_seconds": each.delay_s,
+        "fire_at": iso(each.fire_at_ms),
+        "timer_kind": fields.get("timer_kind"),
+    }
+
+
+def waits(run: Run) -> list[Body]:
+    """What the code of an open run waits for, apart from activities, timers and children."""
+    condition, signal = run.waits.condition, run.waits.signal
+    found: list[Body] = []
+    if condition is not None:
+        found.append({"kind": "condition", "id": condition.id, "target_name": condition.key})
+    if signal is not None and not signal.applied:
+        found.append({"kind": "signal", "id": signal.id, "target_name": signal.name})
+    found += [{"kind": "message_stream", "id": name, "target_name": name} for name in run.waits.streams]
+    return found
 
 
 def _attempt(each: Activity, task: Task | None, now_ms: int) -> Body | None:

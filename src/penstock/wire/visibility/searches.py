@@ -29,6 +29,8 @@ class FindWorkflows(RequestModel):
 class ListWorkflows(FindWorkflows):
     page_size: Annotated[int, Meta(ge=1, le=200)] = 50
     next_page_token: PageToken | None = None
+    include: Literal["tasks"] | None = None
+    """`tasks` adds to each open run what it waits for, and its live tasks by kind and state."""
 
 
 class CountWorkflows(FindWorkflows):
@@ -57,3 +59,9 @@ class BatchOperation(RequestModel, forbid_unknown_fields=True):
     """Deduplicates: a repeated signal with the same id reaches no run twice."""
     token: PageToken | None = None
     """`next_token` of the previous response, to continue from there."""
+
+
+class LocateId(RequestModel):
+    """An id or a name of anything."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=512, pattern=NO_NUL)]

@@ -107,7 +107,7 @@ def _holder(each: LeaseHolder, now_ms: int) -> Body:
         "task_queue": each.task_queue,
         "worker": each.worker,
         "age_seconds": max(0, now_ms - each.since_ms) // 1000,
-        "expires_at": iso(each.until_ms),
+        "expires_at": iso_or_none(each.until_ms),
     }
 
 

@@ -23,6 +23,7 @@ from penstock.core.history.commands import (
     FailUpdate,
     FailWorkflow,
     OpenConditionWait,
+    OpenSignalWait,
     RecordLocalActivity,
     RecordSideEffect,
     RecordVersionMarker,
@@ -62,6 +63,7 @@ from penstock.wire.command_shapes import (
     SelectEntry,
     SideEffectCommand,
     SignalExternalCommand,
+    SignalWaitCommand,
     StartChildCommand,
     StartTimerCommand,
     UpsertMemoCommand,
@@ -77,6 +79,9 @@ from penstock.wire.request_parser import parse
 from penstock.wire.requests import NestedPriority, RetryPolicy, StartWorkflow, WithPriority
 
 T = TypeVar("T")
+NO_WORKER_SESSIONS = (
+    "is not available on this server: give activities that must share a worker a task queue of their own"
+)
 STEPWISE_MAX = 1_000
 """Most commands of one workflow task."""
 MEMO_ENTRIES_MAX = 100
@@ -339,6 +344,13 @@ def _condition(body: dict[str, Any]) -> OpenConditionWait:
     )
 
 
+def _signal_wait(body: dict[str, Any]) -> OpenSignalWait:
+    request = parse(body, SignalWaitCommand)
+    if body.get("parallel_group_path") is not None:
+        raise ValidationFailed({"parallel_group_path": ["must be left out: a signal wait is awaited alone"]})
+    return OpenSignalWait(request.signal_name.strip(), request.timeout_seconds)
+
+
 def _complete_update(body: dict[str, Any]) -> CompleteUpdate:
     request = parse(body, CompleteUpdateCommand)
     return CompleteUpdate(request.update_id, _value(request.result, "result"))
@@ -384,6 +396,8 @@ def _target_arguments(request: WithTarget) -> Blob:
 
 
 def _activity(body: dict[str, Any]) -> ScheduleActivity:
+    if body.get("worker_session") is not None:
+        raise ValidationFailed({"worker_session": [NO_WORKER_SESSIONS]})
     return _schedule(parse(body, ScheduleActivityCommand), body)
 
 
@@ -563,6 +577,7 @@ _MAKE: dict[str, Callable[[dict[str, Any]], Command]] = {
     "upsert_search_attributes": _search_attributes,
     "upsert_memo": _memo,
     "open_condition_wait": _condition,
+    "open_signal_wait": _signal_wait,
     "complete_update": _complete_update,
     "fail_update": _fail_update,
     "cancel_selection_operation": _cancel_selection,
@@ -578,4 +593,4 @@ SUPPORTED = tuple(_MAKE)
 _CONCURRENT_ONLY = frozenset(
     {"cancel_step", "signal_external_workflow", "cancel_external_workflow", "cancel_workflow"}
 )
-_STEPWISE_ONLY = frozenset({"open_condition_wait", "cancel_selection_operation"})
+_STEPWISE_ONLY = frozenset({"open_condition_wait", "open_signal_wait", "cancel_selection_operation"})

@@ -94,7 +94,7 @@ def _follow_run(
 
 def _before_last(server: RetryingConnection, path: tuple[str, ...], count: int) -> int:
     """The number of the event before the last `count` ones."""
-    query = {"order": "desc", "page_size": 1}
+    query = {"order": "desc", "page_size": 1, "derived": "false"}
     events = _checked(server.ask(lambda link: link.get(*path, query=query))).body["events"]
     return max(0, _sequence(events[0]) - count) if events else 0
 
@@ -103,7 +103,7 @@ def _page(server: RetryingConnection, path: tuple[str, ...], after: int, *, wait
     """The events after this one, as soon as there are any; none if the server has held the request too long."""
     token = base64.b64encode(str(after).encode()).decode() if after else None
     held = "true" if wait else None
-    query = {"page_size": PAGE_MAX, "wait_new_event": held, "next_page_token": token}
+    query = {"page_size": PAGE_MAX, "wait_new_event": held, "next_page_token": token, "derived": "false"}
     return _checked(server.ask(lambda link: link.get(*path, query=query)))
 
 

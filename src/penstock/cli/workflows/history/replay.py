@@ -192,7 +192,7 @@ def _fetched(session: CliSession, described: Mapping[str, Any]) -> History:
     from penstock.sdk.replay.replayer import History
 
     workflow_id, run_id = str(described["workflow_id"]), str(described["run_id"])
-    events = read_history(session.connect(), workflow_id, run_id, None).body["events"]
+    events = read_history(session.connect(), workflow_id, run_id, None, derived=False).body["events"]
     return History.read({**described, "events": events})
 
 

@@ -34,6 +34,12 @@ CHILDREN_MAX = 50
 @click.option("--reverse", is_flag=True, help="Newest first.")
 @click.option("--children", is_flag=True, help="Include the events of child workflows below their start.")
 @click.option(
+    "--audit",
+    is_flag=True,
+    help="Include events that follow from the recorded ones: starts of attempts, applied signals, handled "
+    "failures, repairs. --json always has them.",
+)
+@click.option(
     "--limit",
     type=click.IntRange(1),
     metavar="N",
@@ -54,20 +60,22 @@ def show_history(
     follow_it: bool,
     reverse: bool,
     children: bool,
+    audit: bool,
     limit: int | None,
     payloads: str,
 ) -> None:
     """Show the history of a workflow as a timeline; --follow --json prints one event per line."""
     connection = session.connect()
-    if follow_it and (reverse or children):
+    if follow_it and (reverse or children or audit):
         raise click.UsageError(
-            "--follow goes forwards through one history; leave out --reverse and --children."
+            "--follow goes forwards through one history; leave out --reverse, --children and --audit."
         )
     if follow_it:
         follow(session, connection, workflow_id, run_id, limit, PayloadDisplay(payloads))
         return
     described = {} if session.json and run_id else connection.get(*path_of(workflow_id, run_id)).body
-    answer = read_history(connection, workflow_id, run_id or str(described.get("run_id")), limit, reverse)
+    named = run_id or str(described.get("run_id"))
+    answer = read_history(connection, workflow_id, named, limit, reverse, derived=session.json or audit)
     if session.json:
         session.show(answer, _draw_nothing)
         return
@@ -82,12 +90,19 @@ def show_history(
 
 
 def read_history(
-    connection: ServerConnection, workflow_id: str, run_id: str, limit: int | None, newest_first: bool = False
+    connection: ServerConnection,
+    workflow_id: str,
+    run_id: str,
+    limit: int | None,
+    newest_first: bool = False,
+    *,
+    derived: bool = True,
 ) -> ServerResponse:
-    """Read the events of a run, oldest first by default."""
+    """Read the events of a run, oldest first by default; with `derived` also the events that follow from them."""
+    query = {"order": "desc" if newest_first else None, "derived": None if derived else "false"}
     return read_pages(
         connection, "workflows", workflow_id, "runs", run_id, "history",
-        rows="events", limit=limit, page_max=PAGE_MAX, query={"order": "desc" if newest_first else None},
+        rows="events", limit=limit, page_max=PAGE_MAX, query=query,
     )  # fmt: skip
 
 
@@ -109,9 +124,10 @@ def draw_history(
     timeline = Timeline(screen, payloads=payloads, started_at=started_at, children=children)
     timeline.draw(events, newest_first=newest_first)
     more = bool(body.get("next_page_token"))
+    recorded = sum(not each.get("derived") for each in events)
     if described:
-        draw_footer(screen, described, events, None if more else len(events))
-    _suggest_next(described, len(events), more, "last" if newest_first else "first")
+        draw_footer(screen, described, events, None if more else recorded)
+    _suggest_next(described, recorded, more, "last" if newest_first else "first")
 
 
 class _Children:
@@ -132,7 +148,7 @@ class _Children:
                 echo_err(f"The first {CHILDREN_MAX} children are shown.")
             return ()
         path = (*path_of(str(child), str(run_id)), "history")
-        answer = self._connection.get(*path, query={"page_size": PAGE_MAX}, accept=(404,))
+        answer = self._connection.get(*path, query={"page_size": PAGE_MAX, "derived": "false"}, accept=(404,))
         events = answer.body.get("events")
         return events if isinstance(events, list) else ()
 

@@ -8,7 +8,7 @@ from penstock.core.model import TaskId, TaskState, run_of
 from penstock.engine.activities import retry_budget
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
-from penstock.engine.runs.history_writer import requeue
+from penstock.engine.runs.history_writer import requeue_due
 from penstock.ports.store import Tx
 from penstock.ports.tables.next_due import Due
 
@@ -28,7 +28,7 @@ async def _make_ready(ctx: EngineContext, task_id: TaskId) -> bool:
             return False
         again = await retry_budget.placed(tx, task)
         await retry_budget.move_deadline(tx, again)
-        requeue(tx, again, TaskState.DELAYED)
+        requeue_due(tx, again, TaskState.DELAYED)
         return True
 
     return await ctx.store.transact(operation, key=run_of(task_id))

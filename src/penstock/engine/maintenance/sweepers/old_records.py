@@ -1,9 +1,10 @@
-"""Deletes expired nonces, meters, cost settlements, journal entries, and records of schedules."""
+"""Deletes expired nonces, meters, cost settlements, journal entries, records of schedules, and ended sessions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.core.operations import ui_sessions
 from penstock.core.timestamps import MINUTE_MS
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import SLOW_TICK_S, Sweeper
@@ -27,6 +28,7 @@ async def _find(ctx: EngineContext, limit: int) -> Sequence[int]:
             or await tx.scopes.any_settlement_before(_settlements_from(tx.now_ms))
             or await tx.journal.any_before(_journal_from(ctx, tx.now_ms))
             or await tx.schedules.any_before(_fires_from(ctx, tx.now_ms))
+            or await tx.ui_sessions.any_before(ui_sessions.unused_since(tx.now_ms))
         )
         return [tx.now_ms] if old else []
 
@@ -40,6 +42,7 @@ async def _delete(ctx: EngineContext, now_ms: int) -> bool:
         tx.scopes.forget_settlements(_settlements_from(now_ms))
         tx.journal.forget(_journal_from(ctx, now_ms))
         tx.schedules.forget(_fires_from(ctx, now_ms))
+        tx.ui_sessions.forget(ui_sessions.unused_since(now_ms))
         return True
 
     return await ctx.store.transact(operation, key="old records")

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import structlog
 
+from penstock.core.limits.run_caps import PREFIX
 from penstock.engine.context import EngineContext
-from penstock.engine.limits import admission
+from penstock.engine.limits import admission, run_caps
 from penstock.engine.maintenance.sweeper import LAZY_TICK_S, TICK_S, Sweeper
 from penstock.ports.store import Tx
 
@@ -47,7 +48,8 @@ class _Round:
 
 
 async def correct(ctx: EngineContext, name: str) -> bool:
-    wrong_by = await admission.check(ctx, name)
+    counted = run_caps if name.startswith(PREFIX) else admission
+    wrong_by = await counted.check(ctx, name)
     if wrong_by:
         log.error(
             "a scope's counter was wrong and has been corrected; was the database changed manually?",

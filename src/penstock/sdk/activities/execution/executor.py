@@ -14,11 +14,10 @@ from penstock.sdk.activities.context import CURRENT
 from penstock.sdk.activities.definition import ActivityDefinition
 from penstock.sdk.activities.execution.running_attempt import RunningAttempt
 from penstock.sdk.activities.interceptors import ActivityInvoker, ExecuteActivityInput, chain
-from penstock.sdk.activities.outcomes import ProcessDied, RemoteFailure, decoded_arguments, encoded_result
+from penstock.sdk.activities.outcomes import ProcessDied, RemoteFailure, decoded_call, encoded_result
 from penstock.sdk.activities.process_pool.pool import ProcessPool
 from penstock.sdk.activities.process_pool.process_child import ProcessJob
 from penstock.sdk.activities.process_pool.process_slot import ProcessExit
-from penstock.sdk.activities.raw_value import RawValue
 from penstock.sdk.converters import DataConverter, Envelope
 from penstock.sdk.failures import ApplicationError
 from penstock.sdk.lease import LeaseExpired
@@ -54,14 +53,11 @@ class ActivityExecutor:
 
     async def _within_interceptors(self, call: RunningAttempt, arguments: Any) -> Envelope:
         definition = call.definition
-        values = decoded_arguments(definition, arguments, self._converter)
-        given: list[Any] = (
-            [[RawValue(each, self._converter) for each in values]] if definition.dynamic else values
-        )
-        call_input = ExecuteActivityInput(definition.fn, given)
+        given, headers = decoded_call(definition, arguments, self._converter)
+        call_input = ExecuteActivityInput(definition.fn, given, headers)
         if self._interceptors:
             innermost = ActivityInvoker(partial(self._innermost, call, arguments, given))
-            value = await chain(self._interceptors, innermost).execute_activity(call_input)
+            value = await chain(self._interceptors, innermost, call.context).execute_activity(call_input)
         else:
             value = await self._innermost(call, arguments, given, call_input)
         return encoded_result(definition, value, self._converter)
@@ -83,7 +79,7 @@ class ActivityExecutor:
 
     def _sent_anew(self, definition: ActivityDefinition, args: Sequence[Any]) -> Envelope:
         """Encode arguments that an interceptor has replaced."""
-        values = [each.value for each in args[0]] if definition.dynamic else list(args)
+        values = args[0] if definition.dynamic else args
         return self._converter.encode_arguments(values, definition.label)
 
     async def _in_thread(self, call: RunningAttempt, function: Callable[[], Any]) -> Any:

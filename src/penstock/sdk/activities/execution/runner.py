@@ -115,8 +115,15 @@ class ActivityRunner:
     async def run(self, task: Task) -> Outcome:
         """Run a polled activity task. Exceptions of the activity are part of the outcome."""
         try:
-            definition = self._registry.found(str(task["activity_type"]))
             info = info_of(task, self._worker, self._converter, self._clock.now())
+        except Exception as error:
+            return failed(failure_body(error, self._converter))
+        return await self.run_as(info, task)
+
+    async def run_as(self, info: ActivityInfo, task: Task) -> Outcome:
+        """Run a task of another engine, whose information about itself is not in our form."""
+        try:
+            definition = self._registry.found(info.activity_type)
         except Exception as error:
             return failed(failure_body(error, self._converter))
         call, beats = self._attempt(definition, info, task)
@@ -332,7 +339,10 @@ def _apply_response(call: RunningAttempt, response: Mapping[str, Any]) -> None:
     """Apply the server's response to a heartbeat."""
     if not response.get("can_continue", True):
         call.stop(StopReason.LOST)
-    elif response.get("cancel_requested"):
+        return
+    if response.get("activity_paused"):
+        call.context.paused.set()
+    if response.get("cancel_requested"):
         call.stop(StopReason.CANCEL)
 
 

@@ -18,11 +18,10 @@ from typing import Any
 from penstock.sdk.activities.context import CURRENT, ActivityContext
 from penstock.sdk.activities.definition import ActivityDefinition
 from penstock.sdk.activities.info import ActivityInfo
-from penstock.sdk.activities.outcomes import decoded_arguments, encoded_result, failure_body
+from penstock.sdk.activities.outcomes import decoded_call, encoded_result, failure_body
 from penstock.sdk.activities.process_pool.loop_call import LoopCall
 from penstock.sdk.activities.process_pool.memory_usage import memory_bytes
 from penstock.sdk.activities.process_pool.process_group import end_group, lead_group
-from penstock.sdk.activities.raw_value import RawValue
 from penstock.sdk.activities.thread_interrupt import ThreadInterrupt
 from penstock.sdk.converters import DataConverter
 from penstock.sdk.failures import is_cancelled_exception
@@ -191,8 +190,7 @@ class ChildProcess:
         definition = self._definition(job.target)
         if definition.kind == "async":
             context.interruption = self._loop_call(context)
-        values = decoded_arguments(definition, job.arguments, self._converter)
-        arguments = [[RawValue(each, self._converter) for each in values]] if definition.dynamic else values
+        arguments, _ = decoded_call(definition, job.arguments, self._converter)
         interruption = context.interruption
         assert interruption is not None
         if isinstance(interruption, LoopCall):

@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import Enum
-from typing import Any, Final, Required, TypedDict, Unpack, overload
+from typing import Any, Final, Unpack, overload
 
 from penstock.dispatch import DispatchConfig
 from penstock.sdk.call_targets import UNSET, activity_target, workflow_target
@@ -21,63 +20,31 @@ from penstock.sdk.clients.call_types import (
     SelfT,
 )
 from penstock.sdk.clients.interceptors import (
-    OnLostLease,
     StartWorkflowInput,
     activity_start_body,
     workflow_start_body,
 )
 from penstock.sdk.clients.schedules.spec import Json
-from penstock.sdk.clients.starts import ActivityStart, HasRun, check_options, check_queue
+from penstock.sdk.clients.starts import (
+    ActivityStart,
+    HasRun,
+    RunOptions,
+    StandaloneRunOptions,
+    check_options,
+    check_queue,
+)
 from penstock.sdk.converters import ConversionError, DataConverter
 from penstock.sdk.priority import Priority
-from penstock.sdk.retry import RetryPolicy
 
 _OF_ONE_START: Final = ("workflow_id", "activity_id", "id_reuse_policy", "id_conflict_policy")
 """Fields of a start that each fire gets for itself."""
 
 
-class ScheduledWorkflowOptions(TypedDict, total=False):
-    """How a schedule starts workflows."""
-
-    task_queue: Required[str]
-    execution_timeout: timedelta
-    """Timeout of the whole chain of runs."""
-    run_timeout: timedelta
-    memo: Mapping[str, Any]
-    search_attributes: Mapping[str, Any]
-    priority: Priority
-    business_key: str
-    build_id: str
-    """Only workers of this build run it."""
-
-
-class ScheduledActivityOptions(TypedDict, total=False):
-    """How a schedule starts standalone activities."""
-
-    task_queue: str
-    """The task queue; required unless the client's dispatch configuration supplies it."""
-    start_to_close_timeout: timedelta
-    """Timeout of one attempt."""
-    schedule_to_start_timeout: timedelta
-    """Maximum time until a worker starts it."""
-    schedule_to_close_timeout: timedelta
-    """Timeout of all attempts, including the pauses between them."""
-    heartbeat_timeout: timedelta
-    on_lost_lease: OnLostLease
-    """What happens if its worker dies: `redeliver` runs it again (the default), `fail` fails it."""
-    retry_policy: RetryPolicy
-    priority: Priority
-    business_key: str
-    build_id: str
-    cost_estimate: int
-    routing_key: str | Enum | None
-
-
-class NamedScheduledWorkflowOptions(ScheduledWorkflowOptions, NamedCallArgs):
+class NamedScheduledWorkflowOptions(RunOptions, NamedCallArgs):
     """How a schedule starts workflows that are given by their name or class."""
 
 
-class NamedScheduledActivityOptions(ScheduledActivityOptions, NamedCallArgs):
+class NamedScheduledActivityOptions(StandaloneRunOptions, NamedCallArgs):
     """How a schedule starts activities that are given by their name."""
 
 
@@ -99,7 +66,7 @@ class ScheduleActionStartWorkflow(ScheduleAction):
         workflow: the workflow class, its run method, or its name.
         arg: the only argument of the run method.
         args: the arguments, if there are several.
-        options: how to start it, see `ScheduledWorkflowOptions`.
+        options: how to start it, see `RunOptions`.
     """
 
     workflow: str
@@ -114,15 +81,13 @@ class ScheduleActionStartWorkflow(ScheduleAction):
     build_id: str | None
 
     @overload
-    def __init__(
-        self, workflow: AsyncMethod0[SelfT, ResultT], **options: Unpack[ScheduledWorkflowOptions]
-    ) -> None: ...
+    def __init__(self, workflow: AsyncMethod0[SelfT, ResultT], **options: Unpack[RunOptions]) -> None: ...
     @overload
     def __init__(
         self,
         workflow: AsyncMethod1[SelfT, ArgT, ResultT],
         arg: ArgT,
-        **options: Unpack[ScheduledWorkflowOptions],
+        **options: Unpack[RunOptions],
     ) -> None: ...
     @overload
     def __init__(
@@ -130,7 +95,7 @@ class ScheduleActionStartWorkflow(ScheduleAction):
         workflow: AsyncCallable[ResultT],
         *,
         args: Sequence[Any],
-        **options: Unpack[ScheduledWorkflowOptions],
+        **options: Unpack[RunOptions],
     ) -> None: ...
     @overload
     def __init__(
@@ -145,7 +110,7 @@ class ScheduleActionStartWorkflow(ScheduleAction):
         arg: Any = UNSET,
         *,
         args: Sequence[Any] = (),
-        **options: Unpack[ScheduledWorkflowOptions],
+        **options: Unpack[RunOptions],
     ) -> None:
         called = workflow_target(workflow)
         _check("workflow", options, _WORKFLOW_OPTIONS)
@@ -190,7 +155,7 @@ class ScheduleActionStartActivity(ScheduleAction):
         activity: the activity, or its name.
         arg: the only argument of the activity.
         args: the arguments, if there are several.
-        options: how to start it, see `ScheduledActivityOptions`.
+        options: how to start it, see `StandaloneRunOptions`.
     """
 
     activity: str
@@ -198,19 +163,17 @@ class ScheduleActionStartActivity(ScheduleAction):
     options: dict[str, Any]
 
     @overload
-    def __init__(
-        self, activity: Callable[[], ResultT], **options: Unpack[ScheduledActivityOptions]
-    ) -> None: ...
+    def __init__(self, activity: Callable[[], ResultT], **options: Unpack[StandaloneRunOptions]) -> None: ...
     @overload
     def __init__(
         self,
         activity: Callable[[ArgT], Awaitable[ResultT]],
         arg: ArgT,
-        **options: Unpack[ScheduledActivityOptions],
+        **options: Unpack[StandaloneRunOptions],
     ) -> None: ...
     @overload
     def __init__(
-        self, activity: Callable[[ArgT], ResultT], arg: ArgT, **options: Unpack[ScheduledActivityOptions]
+        self, activity: Callable[[ArgT], ResultT], arg: ArgT, **options: Unpack[StandaloneRunOptions]
     ) -> None: ...
     @overload
     def __init__(
@@ -218,7 +181,7 @@ class ScheduleActionStartActivity(ScheduleAction):
         activity: Callable[..., ResultT],
         *,
         args: Sequence[Any],
-        **options: Unpack[ScheduledActivityOptions],
+        **options: Unpack[StandaloneRunOptions],
     ) -> None: ...
     @overload
     def __init__(
@@ -230,7 +193,7 @@ class ScheduleActionStartActivity(ScheduleAction):
         arg: Any = UNSET,
         *,
         args: Sequence[Any] = (),
-        **options: Unpack[ScheduledActivityOptions],
+        **options: Unpack[StandaloneRunOptions],
     ) -> None:
         called = activity_target(activity)
         _check("activity", options, _ACTIVITY_OPTIONS)
@@ -260,7 +223,7 @@ class ScheduleActionStartActivity(ScheduleAction):
         return self._described | body
 
 
-_WORKFLOW_OPTIONS: Final = dict.fromkeys(ScheduledWorkflowOptions.__annotations__)
+_WORKFLOW_OPTIONS: Final = dict.fromkeys(RunOptions.__annotations__)
 _WORKFLOW_FIELDS: Final = frozenset(
     {
         *("workflow_type", "task_queue", "input", "execution_timeout_seconds", "run_timeout_seconds", "memo"),
@@ -268,7 +231,7 @@ _WORKFLOW_FIELDS: Final = frozenset(
     }
 )
 """Fields of an action that are attributes of it."""
-_ACTIVITY_OPTIONS: Final = dict.fromkeys(ScheduledActivityOptions.__annotations__)
+_ACTIVITY_OPTIONS: Final = dict.fromkeys(StandaloneRunOptions.__annotations__)
 
 
 def read_action(body: Mapping[str, Any], converter: DataConverter) -> ScheduleAction:

@@ -7,7 +7,12 @@ from datetime import datetime
 from typing import Any, Literal
 
 from penstock.sdk.clients.base_client import BaseClient
-from penstock.sdk.clients.schedules.descriptions import ScheduleDescription, SchedulePreview, read_warnings
+from penstock.sdk.clients.schedules.descriptions import (
+    ScheduleBatchResult,
+    ScheduleDescription,
+    SchedulePreview,
+    read_warnings,
+)
 from penstock.sdk.clients.schedules.handle import ScheduleHandle
 from penstock.sdk.clients.schedules.schedule import Schedule, ScheduleBackfill
 from penstock.sdk.clients.schedules.spec import Json, ScheduleSpec, instant
@@ -71,6 +76,7 @@ class ScheduleCalls(BaseClient):
         *,
         status: Literal["active", "paused"] | None = None,
         workflow_type: str | None = None,
+        query: str | None = None,
         page_size: int = PAGE,
         limit: int | None = None,
     ) -> AsyncIterator[ScheduleDescription]:
@@ -79,12 +85,54 @@ class ScheduleCalls(BaseClient):
         Args:
             status: active or paused; None is both.
             workflow_type: only schedules that start this type of workflow or activity.
+            query: only schedules that match, such as `TaskQueue = 'reports' AND Failures > 0`.
             page_size: schedules per request.
             limit: maximum number of schedules; None is all.
         """
-        query = {"status": status, "workflow_type": workflow_type}
-        async for body in self._pages("schedules", query, page_size, limit):
+        narrow = {"status": status, "workflow_type": workflow_type, "query": query}
+        async for body in self._pages("schedules", narrow, page_size, limit):
             yield ScheduleDescription.read(body, self.data_converter)
+
+    async def pause_schedules(
+        self, query: str, *, note: str | None = None, dry_run: bool = False
+    ) -> ScheduleBatchResult:
+        """Pause all active schedules that match a query. Runs that they started go on.
+
+        Args:
+            query: which, such as `TaskQueue = 'reports'`.
+            note: why, for people.
+            dry_run: only count them.
+        """
+        return await self._change_schedules("pause", query, note, dry_run)
+
+    async def resume_schedules(
+        self, query: str, *, note: str | None = None, dry_run: bool = False
+    ) -> ScheduleBatchResult:
+        """Resume all paused schedules that match a query, each at its next moment.
+
+        Args:
+            query: which, such as `Note = 'migration'`.
+            note: why, for people.
+            dry_run: only count them.
+        """
+        return await self._change_schedules("resume", query, note, dry_run)
+
+    async def _change_schedules(
+        self, operation: str, query: str, note: str | None, dry_run: bool
+    ) -> ScheduleBatchResult:
+        body: Json = {"operation": operation, "query": query}
+        body |= ({} if note is None else {"note": note}) | ({"dry_run": True} if dry_run else {})
+        result, token = ScheduleBatchResult(), None
+        while True:
+            response = await self.transport.control(
+                "POST",
+                route("schedules", "batch-operations"),
+                body | ({"token": token} if token else {}),
+                idempotent=True,
+            )
+            result, token = result.plus(response), response["next_token"]
+            if token is None:
+                return result
 
     async def preview_schedule(
         self, spec: ScheduleSpec, *, count: int = 10, after: datetime | None = None

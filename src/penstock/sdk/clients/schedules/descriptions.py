@@ -150,6 +150,8 @@ class ScheduleDescription:
     namespace: str
     schedule: Schedule
     info: ScheduleInfo
+    version: int
+    """Grows with each update. An update that was made from an older version is refused."""
     memo: Mapping[str, Any]
     search_attributes: Mapping[str, Any]
     raw: Mapping[str, Any] = field(repr=False, compare=False)
@@ -163,9 +165,30 @@ class ScheduleDescription:
             namespace=body["namespace"],
             schedule=Schedule.read(body, converter),
             info=ScheduleInfo.read(body),
+            version=body["version"],
             memo=body.get("memo") or {},
             search_attributes=body.get("search_attributes") or {},
             raw=body,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleBatchResult:
+    """What pausing or resuming many schedules did."""
+
+    matched: int = 0
+    """Schedules that matched and were not in that state already."""
+    acted: int = 0
+    """Of these, those that were changed; none in a dry run."""
+    failures: Sequence[Mapping[str, str]] = ()
+    """The first schedules that could not be changed: `schedule_id`, `reason` and `message`."""
+
+    def plus(self, body: Json) -> ScheduleBatchResult:
+        """The sum of this and of one response."""
+        return ScheduleBatchResult(
+            self.matched + body["matched"],
+            self.acted + body["acted"],
+            (*self.failures, *(body.get("failures") or ())),
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Any, Final
 
 from penstock.dispatch import DispatchConfig
+from penstock.errors import Reason
 from penstock.sdk.clients.handles import ClientContext
 from penstock.sdk.clients.schedules.descriptions import (
     ScheduleActionResult,
@@ -25,9 +26,12 @@ from penstock.sdk.clients.schedules.schedule import (
 )
 from penstock.sdk.clients.schedules.spec import Json
 from penstock.sdk.connection.transport import route_of
+from penstock.sdk.errors.server_errors import ServerRefused
 
 Updater = Callable[[ScheduleUpdateInput], ScheduleUpdate | Awaitable[ScheduleUpdate | None] | None]
 EVENTS_PAGE: Final = 500
+UPDATES_MAX: Final = 5
+"""How often an update is tried while others update the schedule, too."""
 BACKFILL_SECONDS: Final = 120.0
 """A backfill may start 10,000 runs."""
 
@@ -63,12 +67,22 @@ class ScheduleHandle:
         """Change the schedule.
 
         By a new specification it fires from now on: moments in the past are not caught up. Only what the function
-        changed is sent, so that concurrent updates of different fields do not undo each other.
+        changed is sent. If somebody else updates the schedule in the meantime, the function is called again with the
+        new description.
 
         Args:
             updater: function, async or not, that receives the description and returns the schedule as it is to be.
                 It may change and return the schedule of the description. With None nothing is changed.
         """
+        for attempt in range(UPDATES_MAX):
+            try:
+                return await self._update(updater)
+            except ServerRefused as refused:
+                if refused.reason != Reason.SCHEDULE_VERSION_CONFLICT or attempt == UPDATES_MAX - 1:
+                    raise
+        return None
+
+    async def _update(self, updater: Updater) -> None:
         description = await self.describe()
         schedule, config, converter = description.schedule, self._dispatch(), self._context.converter
         fires, was_paused = description.info.num_actions, schedule.state.paused
@@ -82,7 +96,9 @@ class ScheduleHandle:
             if value is not None:
                 body[name] = dict(value)
         if body:
-            await self._send("PUT", body=body, idempotent=True)
+            # not idempotent: a repeated one would find the version that it made itself
+            body["if_version"] = description.version
+            await self._send("PUT", body=body, idempotent=False)
         if update.schedule.state.paused != was_paused:
             change = self.pause if update.schedule.state.paused else self.unpause
             await change(note=update.schedule.state.note)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from penstock.errors import Reason
 from penstock.sdk.activities.execution.runner import ActivityRunner
 from penstock.sdk.activities.outcomes import LEASE_ENDED, WORKER_SHUTDOWN
 from penstock.sdk.failures import ServerRefused, Unreachable
@@ -111,7 +112,7 @@ class ActivityTasks:
         failure = {
             "message": f"The server refused the result: {error}",
             "type": str(error.reason),
-            "non_retryable": True,
+            "non_retryable": error.reason != Reason.EXTERNAL_PAYLOAD_UNAVAILABLE,
         }
         item = {"task_id": task["task_id"], "action": "fail", **self._api.attempt(task), "failure": failure}
         try:

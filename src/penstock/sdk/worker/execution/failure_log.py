@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from penstock.sdk.activities.outcomes import WORKER_SHUTDOWN
+from penstock.sdk.errors.failure_types import ApplicationErrorCategory
 from penstock.sdk.errors.tracebacks import failure_text, traceback_text
 from penstock.sdk.replay.runtime import LocalActivityRequest
 from penstock.sdk.worker.error_policy import log
@@ -47,6 +48,9 @@ class FailureLog:
         self._attempt(f"{task['run_id']}/{request.request_id}", message, failure)
 
     def _attempt(self, key: str, message: str, failure: Mapping[str, Any]) -> None:
+        if failure.get("category") == ApplicationErrorCategory.BENIGN:
+            log.debug("%s: %s", message, failure.get("message"))
+            return
         if any(failure.get(each) for each in _EXPECTED) or failure.get("code") == WORKER_SHUTDOWN:
             log.info("%s: %s", message, failure.get("message"))
             return
@@ -66,7 +70,10 @@ class FailureLog:
         for each in commands:
             failure = each.get("exception")
             if each.get("type") == "fail_workflow" and isinstance(failure, Mapping):
-                log.warning("A run has failed: %s\n%s", workflow_of(task), failure_text(failure))
+                if failure.get("category") == ApplicationErrorCategory.BENIGN:
+                    log.debug("A run has failed: %s: %s", workflow_of(task), failure.get("message"))
+                else:
+                    log.warning("A run has failed: %s\n%s", workflow_of(task), failure_text(failure))
 
     def _log(self, level: int, key: str, message: str, text: str, heading: str) -> None:
         if self._seen.get(key) == text:

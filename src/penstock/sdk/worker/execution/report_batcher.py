@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.sdk.errors.tracebacks import without_tracebacks
+from penstock.sdk.errors.tracebacks import with_source_lines, without_tracebacks
 from penstock.sdk.failures import refusal
 from penstock.sdk.worker import metrics as names
 from penstock.sdk.worker.error_policy import is_transient, retry_after_s
@@ -45,10 +46,17 @@ class ReportBatcher:
     """
 
     def __init__(
-        self, kind: str, api: WorkerApi, metrics: WorkerMetrics, *, with_tracebacks: bool = True
+        self,
+        kind: str,
+        api: WorkerApi,
+        metrics: WorkerMetrics,
+        *,
+        with_tracebacks: bool = True,
+        sends_source_lines: Callable[[], bool] = bool,
     ) -> None:
         self._kind, self._api, self._metrics = kind, api, metrics
         self._with_tracebacks = with_tracebacks
+        self._sends_source_lines = sends_source_lines
         self._waiting: deque[_PendingReport] = deque()
         self._open: set[asyncio.Task[None]] = set()
         self._scheduled = False
@@ -61,6 +69,9 @@ class ReportBatcher:
         loop = asyncio.get_running_loop()
         if not self._with_tracebacks:
             item = without_tracebacks(item)
+        elif self._sends_source_lines():
+            item = with_source_lines(item)
+        item = await self._api.offloaded(item)
         in_batch_only = item["action"] == HAND_BACK
         report = _PendingReport(item, loop.create_future(), time.monotonic() + RETRY_SECONDS, in_batch_only)
         self._waiting.append(report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.sdk.errors.tracebacks import traceback_text
-from penstock.sdk.failures import ServerRefused
+from penstock.sdk.failures import ExternalPayloadError, ServerRefused
 from penstock.sdk.replay.errors import NonDeterminismError
 
 CHARS_MAX = 20_000
@@ -23,7 +23,9 @@ def task_failure(error: BaseException) -> dict[str, Any]:
 def _type(error: BaseException) -> str:
     if isinstance(error, NonDeterminismError):
         return "NonDeterminismError"
-    return str(error.reason) if isinstance(error, ServerRefused) else type(error).__name__
+    return (
+        str(error.reason) if isinstance(error, ServerRefused | ExternalPayloadError) else type(error).__name__
+    )
 
 
 def _cut(text: str) -> str:

@@ -9,7 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 from penstock.errors import Reason
-from penstock.sdk.failures import ServerRefused, Unreachable
+from penstock.sdk.connection.external_payloads import PAYLOAD_ERROR
+from penstock.sdk.failures import ExternalPayloadError, ServerRefused, Unreachable
 from penstock.sdk.lease import LeaseExpired, lease_of
 from penstock.sdk.replay.errors import WorkflowTaskError
 from penstock.sdk.replay.instance import Activation, WorkflowRun
@@ -70,6 +71,7 @@ class WorkflowTasks:
             if before is not None:
                 await asyncio.wait({before}, timeout=PREVIOUS_TASK_WAIT_S)
             lease_of(task).check()
+            _check_payloads(task)
             run, activation = await self._decide(task)
             try:
                 through = await self._complete(task, activation)
@@ -180,6 +182,10 @@ class WorkflowTasks:
         }
         if keep:
             item["sticky_timeout_ms"] = self._sticky_ms
+        if activation.stream_cursors:
+            item["message_stream_cursors"] = activation.stream_cursors
+        if activation.stream_waits:
+            item["message_stream_waits"] = activation.stream_waits
         try:
             response = await self._reports.send(item)
         except ServerRefused as error:
@@ -219,6 +225,13 @@ class WorkflowTasks:
             log.info("The failure of a task of %s was not recorded: %s", workflow_of(task), refused)
             return "lost"
         return "failed"
+
+
+def _check_payloads(task: Json) -> None:
+    """Raise `ExternalPayloadError` if a payload of the history could not be fetched: the code must not see a gap."""
+    error = task.get(PAYLOAD_ERROR)
+    if error is not None:
+        raise ExternalPayloadError("a payload of the history", **error)
 
 
 def _origin(error: ServerRefused, origins: Sequence[str]) -> str:

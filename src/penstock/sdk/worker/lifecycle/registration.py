@@ -45,6 +45,8 @@ class WorkerRegistration:
         self._interval_s = INTERVAL_S
         self._registering = asyncio.Lock()
         self.server_capabilities: Json = {}
+        self.asks_source_lines = False
+        """Whether the server wants the source lines around the frames of failures."""
 
     async def register(self) -> None:
         """Register, retrying with backoff while the server is unreachable. Other refusals are raised."""
@@ -113,6 +115,7 @@ class WorkerRegistration:
         seconds = response.get("heartbeat_interval_seconds")
         if isinstance(seconds, int | float) and seconds > 0:
             self._interval_s = float(seconds)
+        self.asks_source_lines = response.get("source_lines") is True
         capabilities = response.get("server_capabilities")
         if isinstance(capabilities, dict):
             self.server_capabilities = capabilities

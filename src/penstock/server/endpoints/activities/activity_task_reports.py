@@ -11,7 +11,7 @@ from penstock.core.model import Blob, TaskId
 from penstock.core.scheduling.leases import Report
 from penstock.core.timestamps import iso_or_none
 from penstock.engine.activities import activity_reports
-from penstock.engine.activities.activity_reports import ActivityReceipt, AttemptFailure
+from penstock.engine.activities.activity_reports import ActivityReceipt, AttemptFailure, Heartbeat
 from penstock.engine.matching import permits
 from penstock.errors import Reason, ValidationFailed
 from penstock.ports.store import Transaction
@@ -27,6 +27,7 @@ from penstock.server.endpoints.task_reports import (
 )
 from penstock.server.operation import OperationCall, Response
 from penstock.wire import payloads
+from penstock.wire.matching.tasks import activity_task
 from penstock.wire.requests import (
     ActivityFailure,
     ActivityLease,
@@ -92,6 +93,7 @@ async def heartbeat_activity_task(call: OperationCall) -> Response:
             "activity_attempt_id": request.activity_attempt_id,
             "lease_owner": heartbeat.task.lease_owner,
             "cancel_requested": stopped or heartbeat.cancel_requested,
+            "activity_paused": heartbeat.activity.step in heartbeat.run.waits.paused_steps,
             "can_continue": heartbeat.recorded,
             "heartbeat_recorded": heartbeat.recorded,
             "reason": heartbeat.reason,
@@ -102,6 +104,34 @@ async def heartbeat_activity_task(call: OperationCall) -> Response:
         }
         | (lease_end(heartbeat.task, heartbeat.activity.heartbeat_at_ms) if heartbeat.recorded else {})
     )
+
+
+async def read_activity_task_status(call: OperationCall) -> Response:
+    """Whether the attempt may go on, for workers that watch it from outside its process."""
+    request: ActivityLease = call.body
+    task_id = path_task_id(call)
+    with TaskErrorDetails(call, request, task_id, activity_attempt_id=request.activity_attempt_id):
+        found = await activity_reports.status(call.ctx, call.namespace, task_id, _attempt(request, ""))
+    stopped = found.reason == Reason.ACTIVITY_CANCELLED.value or not found.run.is_open
+    cancelled = stopped or found.cancel_requested
+    return Response(
+        {
+            "task_id": task_id,
+            "activity_attempt_id": request.activity_attempt_id,
+            "lease_owner": found.task.lease_owner,
+            "cancel_requested": cancelled,
+            "can_continue": found.reason is None and not cancelled,
+            "heartbeat_recorded": False,
+            "reason": found.reason,
+            "lease_expires_at": iso_or_none(found.task.lease_expires_at_ms),
+            "last_heartbeat_at": iso_or_none(found.activity.heartbeat_at_ms),
+            "deadlines": None if found.reason else _deadlines(found),
+        }
+    )
+
+
+def _deadlines(held: Heartbeat) -> object:
+    return activity_task(held.task, held.run, held.activity)["deadlines"]
 
 
 async def complete_activity_task(call: OperationCall) -> Response:
@@ -178,6 +208,8 @@ def _failure(failure: ActivityFailure) -> AttemptFailure:
             "next_retry_delay_seconds": failure.next_retry_delay_seconds,
             "cancelled": failure.cancelled,
             "malformed_output": failure.malformed_output,
+            "category": failure.category,
+            "encoded_attributes": failure.encoded_attributes,
         }.items()
         if value is not None
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.core.model import TaskKind
 from penstock.core.operations.limits_view import LimitPart, Parts, cluster_parts, namespace_parts
-from penstock.engine.limits import admission, limit_usage, policies
+from penstock.engine.limits import admission, change_log, limit_usage, policies
 from penstock.engine.operations import namespaces
 from penstock.server.endpoints.limits.limit_changes import parse_queue_limits, parse_scope_limits
 from penstock.server.operation import Body, OperationCall, Response, text_path
@@ -14,6 +14,7 @@ from penstock.wire.limits.limit_requests import (
     ChangeScopeLimits,
     QueueLimitParameters,
     ReadDeclarationHistory,
+    ReadLimitChanges,
     ReadScopeHistory,
 )
 from penstock.wire.request_parser import field_error
@@ -88,6 +89,14 @@ async def declaration_history(call: OperationCall) -> Response:
     query: ReadDeclarationHistory = call.query
     changes = await admission.declaration_history(call.ctx, query.limit)
     return Response({"changes": [wire.declared_change(each) for each in changes]})
+
+
+async def newest_changes(call: OperationCall) -> Response:
+    query: ReadLimitChanges = call.query
+    before_ms = None if query.before is None else int(query.before.timestamp() * 1000)
+    found = await change_log.newest(call.ctx, call.namespace, before_ms, query.limit)
+    changes = [{"scope": each.scope, **wire.logged_change(each.scope, each.change)} for each in found]
+    return Response({"namespace": call.namespace, "changes": changes})
 
 
 async def _change(call: OperationCall, parts: Parts) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from penstock.core.limits.admission import queue_scope
 from penstock.core.model import QueueStats, Task, TaskKind
 from penstock.core.scheduling.cohorts import is_stale
+from penstock.core.series.drain_forecast import drain_forecast
 from penstock.core.timestamps import iso
 from penstock.engine.visibility import task_queues
 from penstock.engine.visibility.task_queues import QueueView
@@ -14,6 +15,7 @@ from penstock.engine.workers import cohorts
 from penstock.server.endpoints.matching.backlogs import backlog
 from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire import responses
+from penstock.wire.limits import queue_settings
 from penstock.wire.limits.admission import QueueAdmissionState, admission, query_section
 from penstock.wire.requests import ChangeCohort
 
@@ -50,6 +52,10 @@ def _summary(call: OperationCall, view: QueueView) -> dict[str, Any]:
         "name": view.name,
         "namespace": call.namespace,
         "stats": _stats(call, view),
+        "settings": {
+            f"{kind.value}_tasks": queue_settings.in_force(queue.policy.at(view.now_ms))
+            for kind, queue in view.queues.items()
+        },
         "repair": _repair(view),
         "admission": admission_body(call, view),
     }
@@ -94,8 +100,8 @@ def _stats(call: OperationCall, view: QueueView) -> dict[str, Any]:
         "approximate_backlog_age": None if age_s is None else f"{age_s}s",
         "approximate_backlog_age_seconds": age_s,
         "oldest_ready_task": _oldest(oldest, view) if oldest else None,
-        "workflow_tasks": _counts(workflow),
-        "activity_tasks": _counts(activity),
+        "workflow_tasks": _counts(workflow, view.now_ms),
+        "activity_tasks": _counts(activity, view.now_ms),
         "pollers": {
             "active_count": len(view.workers) - stale,
             "stale_count": stale,
@@ -106,7 +112,7 @@ def _stats(call: OperationCall, view: QueueView) -> dict[str, Any]:
     }
 
 
-def _counts(stats: QueueStats) -> dict[str, int]:
+def _counts(stats: QueueStats, now_ms: int) -> dict[str, Any]:
     return {
         "ready_count": stats.ready,
         "delayed_count": stats.delayed,
@@ -115,6 +121,20 @@ def _counts(stats: QueueStats) -> dict[str, int]:
         "expired_lease_count": stats.expired,
         "added_last_minute": stats.added_last_minute,
         "dispatched_last_minute": stats.dispatched_last_minute,
+        "oldest_wait_seconds": None
+        if stats.oldest is None
+        else max(0, now_ms - stats.oldest.enqueued_at_ms) / 1000,
+        "forecast": _forecast(stats),
+    }
+
+
+def _forecast(stats: QueueStats) -> dict[str, Any]:
+    """Whether the backlog drains by itself, if the last minute goes on."""
+    found = drain_forecast(stats.ready, stats.added_last_minute, stats.dispatched_last_minute)
+    return {
+        "state": found.state.value,
+        "clear_in_seconds": None if found.clear_in_s is None else round(found.clear_in_s, 1),
+        "grows_per_second": None if found.grows_per_s is None else round(found.grows_per_s, 3),
     }
 
 

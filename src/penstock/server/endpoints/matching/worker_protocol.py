@@ -6,7 +6,10 @@ import asyncio
 import time
 from typing import Any
 
+from msgspec.structs import replace
+
 from penstock.core.model import PREFETCH_BUFFER, TaskKind
+from penstock.core.scheduling.dispatch import PollStatus
 from penstock.core.scheduling.leases import lease_ends_after_ms
 from penstock.core.scheduling.polls import HISTORY_PAGE_DEFAULT, Leased, Poll
 from penstock.engine.matching import combined_poll
@@ -14,6 +17,7 @@ from penstock.engine.matching.dispatcher import PollAnswer
 from penstock.engine.matching.query_tasks import LeasedQuery
 from penstock.engine.workers import worker_registry
 from penstock.engine.workers.worker_registry import Registration
+from penstock.engine.workflows import cancellation_requests
 from penstock.errors import PenstockError, Reason, Unavailable
 from penstock.server.endpoints.messaging import update_validation
 from penstock.server.operation import OperationCall, Response
@@ -101,10 +105,11 @@ async def heartbeat(call: OperationCall) -> Response:
     )
 
 
-def _heartbeat_hints(call: OperationCall) -> dict[str, int]:
-    """The heartbeat interval to use: three per window after which a worker counts as stale."""
+def _heartbeat_hints(call: OperationCall) -> dict[str, int | bool]:
+    """The heartbeat interval to use: three per window after which a worker counts as stale; and what to report."""
     stale_s = call.ctx.settings.polls.worker_stale_after_ms // 1000
-    return {"heartbeat_interval_seconds": max(1, stale_s // 3), "stale_after_seconds": stale_s}
+    asks = {"source_lines": True} if call.ctx.settings.dashboard.asks_source_lines else {}
+    return {"heartbeat_interval_seconds": max(1, stale_s // 3), "stale_after_seconds": stale_s} | asks
 
 
 def _whole_seconds(seconds: float | None) -> int | None:
@@ -140,6 +145,11 @@ async def _poll(call: OperationCall, kind: TaskKind) -> Response:
         return update_validation.task_response(call, answer, batch=batch)
     if answer.leased and time.monotonic() - answer.claimed_at > SLOW_CLAIM_S:
         await _notice_disconnect(call, answer)
+    if kind is TaskKind.WORKFLOW and [
+        each for each in answer.leased if each.run.waits.cancellation is not None
+    ]:
+        kept = await cancellation_requests.withhold(call.ctx, answer.leased)
+        answer = replace(answer, leased=kept, status=answer.status if kept else PollStatus.EMPTY)
     outcome = answer.status.value if answer.hold is None else answer.hold.value
     call.metrics.polls.labels(kind.value, outcome).inc()
     for leased in answer.leased:

@@ -51,7 +51,9 @@ async def describe(call: OperationCall) -> Response:
 
 async def read(call: OperationCall) -> Response:
     query: ReadItems = call.query
-    wanted = StreamReadRequest(*_run(call), text_path(call, "stream"), query.start, query.max_items)
+    wanted = StreamReadRequest(
+        *_run(call), text_path(call, "stream"), query.start, query.max_items, query.acknowledge
+    )
     page = await streams.read(call.ctx, wanted, query.wait_seconds * 1000, call.dispatcher.draining)
     return Response(
         _about(page.run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from penstock.core.model import WorkerRecord
@@ -40,9 +39,8 @@ async def operator_dashboard(call: OperationCall) -> Response:
 
 
 async def _read(call: OperationCall) -> tuple[NamespaceCounts, Sequence[FailingType]]:
-    counts, health = await asyncio.gather(
-        namespace_stats.stats(call.ctx, call.namespace), namespace_stats.health(call.ctx, call.namespace)
-    )
+    counts = await namespace_stats.stats(call.ctx, call.namespace)
+    health = await namespace_stats.health(call.ctx, call.namespace)
     return counts, health.failing
 
 

@@ -10,20 +10,28 @@ from penstock.core.id_policies import IdConflictPolicy, IdReusePolicy
 from penstock.core.timestamps import iso
 from penstock.core.visibility.fields import LISTED_STATUSES
 from penstock.engine.operations import namespaces
+from penstock.engine.payloads.policy import can_open, policy_of
+from penstock.engine.schedules import zone_upgrades, zones
 from penstock.engine.workers import worker_registry
 from penstock.errors import PenstockError, Reason
 from penstock.ports.coordination import Coordination
 from penstock.ports.store import StoreHealth, Tx
+from penstock.server.endpoints.operations import cluster_manifests
+from penstock.server.endpoints.operations.system import repair_status
+from penstock.server.endpoints.payloads.transfers import discovery
 from penstock.server.endpoints.workflows.start_requests import UNSUPPORTED_START_FIELDS
 from penstock.server.envelopes import CONTRACT, CONTROL_OPERATIONS, SERVER_CAPABILITIES
 from penstock.server.operation import OperationCall, Response
 from penstock.server.versions import CONTROL_VERSION, HEADERS, WORKER_VERSION
 from penstock.settings import Settings
+from penstock.wire.bridges.outcomes import MANIFEST as BRIDGE_MANIFEST
 
 STALLED_AFTER_MS = 3_000
 """A commit that takes longer counts as stalled: no transaction holds its locks for that long."""
-OPTIONAL = frozenset({"cache"})
-"""Checks that do not affect readiness: they fail on all servers alike, and most operations do not need them."""
+WORKERS_SHOWN = 100
+REPAIRS_SHOWN = 25
+OPTIONAL = frozenset({"cache", "zone_data"})
+"""Checks that do not affect readiness: most operations do not need what they check."""
 
 
 async def health(call: OperationCall) -> Response:
@@ -52,6 +60,7 @@ async def ready(call: OperationCall) -> Response:
         checks["migrations"] = {"status": "ok"}
         default = await namespaces.find(call.ctx, call.ctx.settings.default_namespace)
         checks["default_namespace"] = {"status": "ok" if default else "missing"}
+        checks["zone_data"] = _zone_data(await zone_upgrades.newest(call.ctx))
     except PenstockError as error:
         checks["database"] = {"status": "unavailable", "reason": error.reason.value}
     settings = call.ctx.settings
@@ -63,6 +72,14 @@ async def ready(call: OperationCall) -> Response:
     fine = all(check["status"] == "ok" for name, check in checks.items() if name not in OPTIONAL)
     body = {"status": "ready" if fine else "not_ready", "timestamp": iso(now_ms), "checks": checks}
     return Response(body, 200 if fine else 503)
+
+
+def _zone_data(newest: str | None) -> dict[str, Any]:
+    """Whether this server's zone data are older than those in use: it leaves schedules in time zones to others."""
+    if newest is None:
+        return {"status": "ok", "version": zones.VERSION}
+    reason = Reason.ZONE_DATA_OUTDATED.value
+    return {"status": "outdated", "version": zones.VERSION, "newest_version": newest, "reason": reason}
 
 
 def _writes(condition: StoreHealth) -> dict[str, dict[str, Any]]:
@@ -98,11 +115,16 @@ async def cluster_info(call: OperationCall) -> Response:
     fleet = await worker_registry.list_workers(call.ctx, call.namespace, None)
     stale_after_ms = settings.polls.worker_stale_after_ms
     alive = [each for each in fleet.workers if fleet.now_ms - each.heartbeat_at_ms <= stale_after_ms]
+    namespace = await namespaces.find(call.ctx, call.namespace)
+    policy = policy_of(namespace)
+    storage = discovery(policy, settings, works=policy is not None and can_open(call.ctx, policy))
     body: dict[str, Any] = {
         "server_id": settings.server_id,
         "version": __version__,
         "product": "penstock",
         "default_namespace": settings.default_namespace,
+        "namespace": {"name": call.namespace}
+        | ({} if storage is None else {"external_payload_storage": storage}),
         "supported_sdk_versions": {"php": ">=0.1", "python": ">=0.2", "cli": ">=0.1"},
         "capabilities": _CAPABILITIES,
         "worker_fleet": {
@@ -111,7 +133,18 @@ async def cluster_info(call: OperationCall) -> Response:
             "active_worker_scopes": len({(each.task_queue, each.build_id) for each in alive}),
             "queues": sorted({each.task_queue for each in alive}),
             "build_ids": sorted({each.build_id for each in alive if each.build_id}),
+            "workers": [
+                {
+                    "worker_id": each.worker_id,
+                    "queues": [each.task_queue],
+                    "build_ids": [each.build_id] if each.build_id else [],
+                    "recorded_at": iso(each.heartbeat_at_ms),
+                    "expires_at": iso(each.heartbeat_at_ms + stale_after_ms),
+                }
+                for each in alive[:WORKERS_SHOWN]
+            ],
         },
+        "task_repair": await repair_status(call, REPAIRS_SHOWN),
         "limits": _limits(settings),
         "structural_limits": {
             "pending_activity_count": settings.limits.pending_activities_max,
@@ -134,6 +167,16 @@ async def cluster_info(call: OperationCall) -> Response:
             "server_capabilities": SERVER_CAPABILITIES,
         },
         "auth_composition_contract": _AUTH_COMPOSITION,
+        "bridge_adapter_outcome_contract": BRIDGE_MANIFEST,
+        "topology": cluster_manifests.topology(settings),
+        "coordination_health": cluster_manifests.coordination_health(
+            call.namespace, call.ctx.store.health(), call.ctx.coordination, iso(fleet.now_ms)
+        ),
+        "surface_stability_contract": cluster_manifests.SURFACE_STABILITY,
+        "platform_protocol_specs": cluster_manifests.PROTOCOL_SPECS,
+        "platform_conformance_suite": cluster_manifests.CONFORMANCE_SUITE,
+        "sdk_neutrality_contract": cluster_manifests.SDK_NEUTRALITY,
+        "replay_verification_contract": cluster_manifests.REPLAY_VERIFICATION,
     }
     return Response(body)
 
@@ -169,6 +212,13 @@ _CAPABILITIES: dict[str, Any] = {
     "queries": True,
     "updates": True,
     "schedules": True,
+    "bridge_adapter_outcome_contract": True,
+    "replay_verification_contract": True,
+    "external_executor_config_contract": False,
+    "invocable_carrier_contract": False,
+    "schedule_jitter": True,
+    "schedule_max_runs": True,
+    "principal_attribution": True,
     "search_attributes": True,
     "history_export": True,
     "continue_as_new": True,

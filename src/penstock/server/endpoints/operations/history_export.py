@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from penstock.core.history.bundle import Bundle
+from penstock.core.audit.bundle import Bundle
 from penstock.engine.operations import history_export
 from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire.operations.history_export import BundleWriter

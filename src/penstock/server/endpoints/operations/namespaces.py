@@ -1,17 +1,13 @@
-"""Namespaces: list, describe, create, update, delete, external payload storage."""
+"""Namespaces: list, describe, create, update, delete."""
 
 from __future__ import annotations
-
-import json
-
-import msgspec
 
 from penstock.core.identifiers import reserved_namespace
 from penstock.engine.operations import namespaces
 from penstock.server.operation import OperationCall, Response, text_path
 from penstock.wire import responses
 from penstock.wire.request_parser import field_error
-from penstock.wire.requests import CreateNamespace, DeleteNamespace, SetExternalStorage, UpdateNamespace
+from penstock.wire.requests import CreateNamespace, DeleteNamespace, UpdateNamespace
 
 
 async def list_all(call: OperationCall) -> Response:
@@ -20,7 +16,12 @@ async def list_all(call: OperationCall) -> Response:
 
 
 async def describe(call: OperationCall) -> Response:
-    return Response(responses.namespace(await namespaces.describe(call.ctx, _name(call))))
+    found = await namespaces.describe(call.ctx, _name(call))
+    body = responses.namespace(found)
+    if found.external_storage is not None:
+        kept = await call.ctx.store.read(lambda tx: tx.external_payloads.totals(found.name))
+        body["external_payloads"] = {"objects": kept.objects, "bytes": kept.size_bytes}
+    return Response(body)
 
 
 async def create(call: OperationCall) -> Response:
@@ -48,15 +49,6 @@ async def update(call: OperationCall) -> Response:
         request.retention_days,
         fair=None if request.fairness is None else request.fairness == "on",
     )
-    return Response(responses.namespace(changed))
-
-
-async def set_external_storage(call: OperationCall) -> Response:
-    request: SetExternalStorage = call.body
-    stored = {name: value for name, value in msgspec.to_builtins(request).items() if value is not None}
-    if "config" in stored:
-        stored["config"] = {name: value for name, value in stored["config"].items() if value is not None}
-    changed = await namespaces.store_payloads(call.ctx, _name(call), json.dumps(stored))
     return Response(responses.namespace(changed))
 
 

@@ -122,12 +122,16 @@ def operator_metrics_body(call: OperationCall, found: NamespaceCounts) -> Body:
 
 
 async def repair(call: OperationCall) -> Response:
-    limit = call.query.most
+    return Response({"namespace": call.namespace, **await repair_status(call, call.query.most)})
+
+
+async def repair_status(call: OperationCall, limit: int) -> Body:
+    """What could be repaired in the namespace, and how."""
     found = await run_repair.candidates(call.ctx, call.namespace, limit)
     outcomes = system.candidates(
         found.tasks, found.runs, found.now_ms, limit, more_tasks=found.more_tasks, more_runs=found.more_runs
     )
-    return Response({"namespace": call.namespace, "policy": _POLICY, "candidates": outcomes})
+    return {"policy": _POLICY, "candidates": outcomes}
 
 
 async def repair_pass(call: OperationCall) -> Response:

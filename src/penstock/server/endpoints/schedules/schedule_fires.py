@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from penstock.core.schedules.effects import drain_s
 from penstock.core.schedules.overlap import Overlap
 from penstock.core.timestamps import iso
 from penstock.engine.schedules import manual_fires, previews, zones
+from penstock.engine.schedules.manual_fires import BackfillEffect
 from penstock.server.endpoints.schedules import schedule_requests as parsed
 from penstock.server.endpoints.schedules.schedules import schedule_id, with_warnings
-from penstock.server.operation import OperationCall, Response
+from penstock.server.operation import Body, OperationCall, Response
 from penstock.wire.schedules import bodies
 from penstock.wire.schedules.requests import BackfillSchedule, PreviewSchedule, TriggerSchedule
 from penstock.wire.workflows.commands import instant_of
@@ -36,7 +38,13 @@ async def backfill(call: OperationCall) -> Response:
     if request.dry_run:
         planned = [{"fire_time": iso(at_ms), "outcome": "planned"} for at_ms in done.moments_ms]
         return Response(
-            {"schedule_id": name, "outcome": "dry_run", "fires_attempted": len(planned), "results": planned}
+            {
+                "schedule_id": name,
+                "outcome": "dry_run",
+                "fires_attempted": len(planned),
+                "results": planned,
+                "effect": _effect(done.effect),
+            }
         )
     results = [
         bodies.backfilled(at_ms, each) for at_ms, each in zip(done.moments_ms, done.fires, strict=True)
@@ -66,6 +74,28 @@ async def preview(call: OperationCall) -> Response:
         }
         | with_warnings([*found.warnings])
     )
+
+
+def _effect(found: BackfillEffect | None) -> Body | None:
+    """What a backfill would do."""
+    if found is None:
+        return None
+    plan, load = found.plan, found.load
+    seconds = drain_s(plan, load)
+    return {
+        "starts": plan.starts,
+        "waits": plan.waits,
+        "skips": plan.skips,
+        "repeated": plan.repeated,
+        "beyond_max_runs": plan.beyond_max_runs,
+        "ends_runs": plan.ends_runs,
+        "task_queue": load.task_queue,
+        "waiting_tasks": load.waiting,
+        "rate_per_second": load.rate_per_s,
+        "paused": load.paused,
+        "drain_seconds": None if seconds is None else round(seconds, 1),
+        "sentences": list(found.sentences),
+    }
 
 
 def _overlap(policy: str | None) -> Overlap | None:

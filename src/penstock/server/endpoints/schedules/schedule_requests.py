@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from penstock.core import json_text
+from penstock.core.external_payloads import envelope
 from penstock.core.schedules.overlap import Overlap
 from penstock.core.schedules.record import SchedulePolicies
 from penstock.core.schedules.spec import ScheduleSpec
@@ -93,7 +94,7 @@ def merged_action(before: StoredAction, given: Mapping[str, Any]) -> dict[str, A
     kept = before.shown
     if kinds & given.keys():
         kept = {name: value for name, value in kept.items() if name not in kinds}
-    own_input = {"codec": "avro", "blob": before.start.input}
+    own_input = envelope(before.start.input)
     return {**kept, "input": own_input, **given}
 
 

@@ -10,10 +10,12 @@ from penstock.core.schedules.explanation import explain_schedule
 from penstock.core.schedules.preview import SpecWarning, in_words
 from penstock.core.schedules.record import SchedulePolicies, ScheduleRecord
 from penstock.core.schedules.spec import fires_at_ms
-from penstock.engine.schedules import actions, lifecycle, previews
+from penstock.engine.schedules import actions, lifecycle, previews, selections, zones
 from penstock.engine.schedules.actions import StoredAction
 from penstock.engine.schedules.lifecycle import NewSchedule
-from penstock.engine.schedules.zones import timing_of
+from penstock.engine.schedules.selections import BulkChange, ScheduleCriteria
+from penstock.engine.schedules.zones import is_newer, spec_of, timing_of
+from penstock.engine.visibility import run_search
 from penstock.errors import InvalidInput, Reason
 from penstock.ports.tables.schedules import ScheduleFilter
 from penstock.ports.tables.visibility import PageStart
@@ -23,6 +25,8 @@ from penstock.server.operation import Body, OperationCall, Response, text_path
 from penstock.wire import responses
 from penstock.wire.schedules import bodies
 from penstock.wire.schedules.requests import (
+    BATCH_SCHEDULES_MAX,
+    BatchSchedules,
     CreateSchedule,
     ListSchedules,
     NoteSchedule,
@@ -31,6 +35,7 @@ from penstock.wire.schedules.requests import (
 )
 
 HISTORY_LIMIT_MAX: Final = 500
+FAILURES_REPORTED: Final = 20
 
 
 async def create(call: OperationCall) -> Response:
@@ -59,14 +64,14 @@ async def create(call: OperationCall) -> Response:
 async def describe(call: OperationCall) -> Response:
     view = await lifecycle.describe(call.ctx, call.namespace, schedule_id(call))
     body = schedule_body(view.record)
-    words = in_words(timing_of(view.record).spec)
+    words = in_words(spec_of(view.record))
     body["info"] |= bodies.details(view.recent, view.buffered, view.next_at_ms, words)
     return Response(body)
 
 
 async def why(call: OperationCall) -> Response:
     view = await lifecycle.describe(call.ctx, call.namespace, schedule_id(call))
-    found = explain_schedule(view.record, view.now_ms)
+    found = explain_schedule(view.record, view.now_ms, zones.VERSION)
     return Response(
         {
             "schedule_id": view.record.schedule_id,
@@ -80,20 +85,56 @@ async def why(call: OperationCall) -> Response:
 
 async def list_all(call: OperationCall) -> Response:
     query: ListSchedules = call.query
-    if query.query is not None:
-        problem = "is not supported for schedules: filter by status and workflow_type"
-        errors = {"query": [problem]}
-        raise InvalidInput(
-            Reason.INVALID_QUERY, f"The query {problem}.", errors=errors, validation_errors=errors
-        )
     narrow = ScheduleFilter(call.namespace, query.status, query.workflow_type)
-    before = decode_page_start(query.next_page_token)
-    found = await lifecycle.page(call.ctx, narrow, before, query.page_size + 1)
-    page = found[: query.page_size]
-    token = None
-    if len(found) > len(page):
-        token = encode_page_start(PageStart(page[-1].created_at_ms, page[-1].schedule_key))
-    return Response({"schedules": [schedule_body(each) for each in page], "next_page_token": token})
+    wanted = ScheduleCriteria(narrow, None if query.query is None else run_search.read_query(query.query))
+    found = await selections.select(
+        call.ctx, wanted, decode_page_start(query.next_page_token), query.page_size
+    )
+    rows = [schedule_body(each) for each in found.schedules]
+    return Response({"schedules": rows, "next_page_token": _token(found.after)})
+
+
+async def change_all(call: OperationCall) -> Response:
+    """Pause or resume all schedules that a query finds, or only count them."""
+    request: BatchSchedules = call.body
+    change = BulkChange(request.operation)
+    narrow = ScheduleFilter(call.namespace)
+    wanted = ScheduleCriteria(narrow, run_search.read_query(request.query))
+    common: Body = {"operation": change.value, "dry_run": bool(request.dry_run)}
+    if request.dry_run:
+        preview = await selections.preview_change(call.ctx, wanted, change)
+        return Response(
+            common
+            | {
+                "matched": preview.matched,
+                "complete": preview.complete,
+                "sample": [schedule_body(each) for each in preview.sample],
+                "acted": 0,
+                "next_token": None,
+            }
+        )
+    most = request.max_schedules or BATCH_SCHEDULES_MAX
+    before = decode_page_start(request.token)
+    done = await selections.change_all(call.ctx, wanted, change, request.note, before, most)
+    failed = len(done.failures)
+    return Response(
+        common
+        | {
+            "matched": done.matched,
+            "acted": done.acted,
+            "skipped": done.matched - done.acted - failed,
+            "failed": failed,
+            "failures": [
+                {
+                    "schedule_id": each.schedule_id,
+                    "reason": each.error.reason.value,
+                    "message": each.error.message,
+                }
+                for each in done.failures[:FAILURES_REPORTED]
+            ],
+            "next_token": _token(done.after),
+        }
+    )
 
 
 async def update(call: OperationCall) -> Response:
@@ -118,8 +159,8 @@ async def update(call: OperationCall) -> Response:
         stored = parsed.stored_action(document, call.namespace, limits)
         return replace(changed, action=actions.encode(stored), action_type=stored.type)
 
-    record = await lifecycle.update(call.ctx, call.namespace, schedule_id(call), change)
-    return Response(_outcome(record, "updated"))
+    record = await lifecycle.update(call.ctx, call.namespace, schedule_id(call), change, request.if_version)
+    return Response(_outcome(record, "updated") | {"version": record.version})
 
 
 async def pause(call: OperationCall) -> Response:
@@ -166,11 +207,21 @@ def schedule_id(call: OperationCall) -> str:
 def schedule_body(record: ScheduleRecord) -> Body:
     action = actions.decode(record.action)
     shown = action.shown | {"input": responses.envelope(action.start.input)}
-    next_at_ms = None
-    if record.is_active and record.nominal_at_ms is not None:
-        timing = timing_of(record)
-        next_at_ms = fires_at_ms(timing.spec, timing.zone, record.schedule_key, record.nominal_at_ms)
-    return bodies.schedule(record, shown, next_at_ms)
+    return bodies.schedule(record, shown, _next_at_ms(record))
+
+
+def _next_at_ms(record: ScheduleRecord) -> int | None:
+    """When the next moment fires, with its jitter."""
+    if not record.is_active or record.nominal_at_ms is None:
+        return None
+    if is_newer(record):
+        return record.nominal_at_ms if record.due_at_ms is None else record.due_at_ms
+    timing = timing_of(record)
+    return fires_at_ms(timing.spec, timing.zone, record.schedule_key, record.nominal_at_ms)
+
+
+def _token(place: PageStart | None) -> str | None:
+    return None if place is None else encode_page_start(place)
 
 
 def with_warnings(warnings: list[SpecWarning]) -> Body:

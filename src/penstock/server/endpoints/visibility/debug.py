@@ -30,6 +30,11 @@ async def describe(call: OperationCall) -> Response:
     run_id = text_path(call, "run_id") if "run_id" in call.path else None
     view = await run_debug.inspect(call.ctx, call.namespace, text_path(call, "workflow_id", 128), run_id)
     run = view.run
+    workflow_tasks = [wire.workflow_task(task, run, view.now_ms) for task in view.workflow_tasks]
+    activities = [
+        wire.activity(activity, task, view.now_ms)
+        for activity, task in zip(view.activities, view.activity_tasks, strict=True)
+    ]
     return Response(
         {
             "generated_at": iso(view.now_ms),
@@ -38,13 +43,12 @@ async def describe(call: OperationCall) -> Response:
             "namespace": run.namespace,
             "diagnostic_status": view.diagnosis,
             "execution": _execution(call, view, with_payload=query.include_last_event_payload),
-            "pending_workflow_tasks": [
-                wire.workflow_task(task, run, view.now_ms) for task in view.workflow_tasks
-            ],
-            "pending_activities": [
-                wire.activity(activity, task, view.now_ms)
-                for activity, task in zip(view.activities, view.activity_tasks, strict=True)
-            ],
+            "pending_workflow_tasks": workflow_tasks,
+            "pending_activities": activities,
+            "tasks": workflow_tasks,
+            "activities": activities,
+            "timers": [wire.timer(each) for each in view.timers],
+            "waits": wire.waits(run),
             "task_queue": task_queues.description_body(call, view.queue),
             "recent_failures": list(view.failures),
             "compatibility": _compatibility(call, view),

@@ -7,7 +7,7 @@ from typing import Any
 from penstock.core.history.events import CODEC
 from penstock.engine.visibility import run_reader
 from penstock.engine.visibility.run_reader import HistoryPage, RunDescription
-from penstock.engine.workflows import run_close, starts
+from penstock.engine.workflows import cancellation_requests, run_close, starts
 from penstock.engine.workflows.run_close import EndMode
 from penstock.engine.workflows.starts import StartOutcome, StartResult
 from penstock.server.endpoints import batch_requests
@@ -18,8 +18,10 @@ from penstock.server.endpoints.workflows.start_requests import parse_workflow_st
 from penstock.server.operation import Body, OperationCall, Response, text_path
 from penstock.wire import responses
 from penstock.wire.activities.progress import open_activity
+from penstock.wire.matching.tasks import cancellation_observation
 from penstock.wire.request_parser import field_error, parse_strict
-from penstock.wire.requests import EndRun, ListRuns, ReadHistory, StartWorkflow
+from penstock.wire.requests import EndRun, ListRuns, ReadHistory, RequestCancellation, StartWorkflow
+from penstock.wire.workflows.events import commands, history_events, is_signal, signal
 
 IDEMPOTENCY_KEY_MAX = 255
 
@@ -56,6 +58,7 @@ def start_response(started: StartResult) -> Response:
         "payload_codec": CODEC,
         "outcome": started.outcome.value,
         **responses.standing(run),
+        **({"waits_to_start": True} if run.waits.to_start else {}),
     }
     if started.deduplicated:
         return Response(body | {"deduplicated": True}, 200)
@@ -85,9 +88,18 @@ async def describe(call: OperationCall) -> Response:
 
 def _detail(call: OperationCall, view: RunDescription) -> dict[str, Any]:
     detail = responses.run_detail(view.run, view.status, view.run_count, view.is_current, call.ctx.bounds)
+    asked = view.run.waits.cancellation
+    if asked is not None:
+        delivered = asked.delivery is not None or view.run.waits.cancelling
+        detail["cancellation_request"] = responses.cancellation(asked) | {"delivered": delivered}
     return detail | {
-        "pending_activities": [open_activity(each) for each in view.activities],
+        "pending_activities": [
+            open_activity(each) | {"pause": responses.pause(view.run.waits.paused_steps.get(each.step))}
+            for each in view.activities
+        ],
         "updates": [responses.update(each) for each in view.updates],
+        "signals": [signal(each) for each in view.requests if is_signal(each)],
+        "commands": commands(view.run, view.requests, view.operator_commands),
     }
 
 
@@ -117,7 +129,7 @@ async def history(call: OperationCall) -> Response:
     if query.order == "desc":
         before = decode_sequence(query.next_page_token) if query.next_page_token is not None else None
         page = await run_reader.history_back(
-            call.ctx, call.namespace, workflow_id(call), run_id, before, query.page_size
+            call.ctx, call.namespace, workflow_id(call), run_id, before, query.page_size, audit=query.derived
         )
         return _history(page)
     wait_ms = call.ctx.settings.polls.poll_timeout_ms if query.wait_new_event else 0
@@ -130,6 +142,7 @@ async def history(call: OperationCall) -> Response:
         query.page_size,
         wait_ms,
         call.dispatcher.draining,
+        audit=query.derived,
     )
     return _history(page)
 
@@ -139,7 +152,7 @@ def _history(page: HistoryPage) -> Response:
         {
             "workflow_id": page.run.workflow_id,
             "run_id": page.run.run_id,
-            "events": [responses.control_event(event, page.run) for event in page.events],
+            "events": history_events(page.events, page.derived, page.run, page.declared),
             "next_page_token": responses.page_token(page.events[-1].sequence) if page.more else None,
         }
     )
@@ -147,6 +160,32 @@ def _history(page: HistoryPage) -> Response:
 
 async def cancel(call: OperationCall) -> Response:
     return await _end(call, EndMode.CANCEL)
+
+
+async def request_cancellation(call: OperationCall) -> Response:
+    """Request that a run cancels and cleans up until a deadline."""
+    request: RequestCancellation = call.body
+    receipt = await cancellation_requests.request(
+        call.ctx, address(call), request.reason, request.cleanup_timeout_seconds
+    )
+    run = receipt.run
+    return Response(
+        {
+            "accepted": True,
+            "duplicate": receipt.duplicate,
+            "workflow_id": run.workflow_id,
+            "run_id": run.run_id,
+            "workflow_type": run.workflow_type,
+            "outcome": run_close.CANCEL_REQUESTED_OUTCOME,
+            "status": run.status.value,
+            "command_status": "accepted",
+            "command_id": receipt.asked.id,
+            "command_source": "control_plane",
+            "target_scope": scope(address(call)),
+            "reason": None,
+            "cancellation_request": cancellation_observation(receipt.asked),
+        }
+    )
 
 
 async def terminate(call: OperationCall) -> Response:
@@ -175,7 +214,7 @@ async def _end(call: OperationCall, end: EndMode) -> Response:
             "outcome": ended.outcome,
             "status": run.status.value,
             "command_status": "accepted",
-            "command_id": f"{run.run_id}-{end.value}",
+            "command_id": run_close.command_id(run, end),
             "command_source": "control_plane",
             "target_scope": scope(target),
             "request_id": request.request_id,

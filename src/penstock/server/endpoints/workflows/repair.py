@@ -6,7 +6,7 @@ from penstock.core.model import Run, RunId
 from penstock.engine.operations import archival
 from penstock.engine.runs.address import Address
 from penstock.engine.workflows import run_repair
-from penstock.engine.workflows.redrive import OUTCOME, redrive_run
+from penstock.engine.workflows.copies.redrive import OUTCOME, redrive_run
 from penstock.server.operation import Body, OperationCall, Response, text_path
 from penstock.wire.operations.system import RepairRun
 
@@ -35,7 +35,7 @@ async def redrive(call: OperationCall) -> Response:
 async def archive(call: OperationCall) -> Response:
     named = _named(call)
     workflow_id = text_path(call, "workflow_id", 128)
-    done = await archival.archive(call.ctx, call.namespace, workflow_id, named)
+    done = await archival.archive(call.ctx, call.namespace, workflow_id, named, call.body.reason)
     return Response(_receipt(done.run, "archive", done.outcome, named, call.body.request_id))
 
 

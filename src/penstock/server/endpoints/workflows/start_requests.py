@@ -71,6 +71,7 @@ def parse_workflow_start(
         start_key=key,
         delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
         delivers_cancel=bool(request.deliver_cancel),
+        concurrency_key=request.concurrency_key,
     )
 
 

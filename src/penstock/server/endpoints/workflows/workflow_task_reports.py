@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.history import divergence
+from penstock.core.history.cancellation import delivery_fields
 from penstock.core.messaging.messages import Cursor
 from penstock.core.model import Run, TaskId
 from penstock.core.scheduling.leases import Report
 from penstock.core.scheduling.polls import HISTORY_PAGE_DEFAULT
 from penstock.core.timestamps import iso
+from penstock.core.waits import CancellationDelivery
 from penstock.engine.runs import history_writer
 from penstock.engine.visibility import run_reader
-from penstock.engine.workflows import workflow_reports
+from penstock.engine.workflows import cancellation_requests, workflow_reports
 from penstock.engine.workflows.workflow_reports import WorkflowTaskReceipt
 from penstock.ports.store import Transaction
 from penstock.server.endpoints.page_tokens import decode_sequence
@@ -26,9 +28,11 @@ from penstock.server.endpoints.task_reports import (
     without_nul,
 )
 from penstock.server.operation import OperationCall, Response
-from penstock.wire.matching.tasks import worker_event
+from penstock.wire.matching.tasks import cancellation_request, worker_event
+from penstock.wire.request_parser import field_error
 from penstock.wire.requests import (
     CompleteWorkflowTask,
+    DeliverCancellation,
     FailWorkflowTask,
     ReadTaskHistory,
     TaskLease,
@@ -74,7 +78,53 @@ async def heartbeat_workflow_task(call: OperationCall) -> Response:
             "task_status": receipt.task.state.value,
             "reason": None,
         }
+        | cancellation_request(receipt.run, leased_before=True)
     )
+
+
+async def deliver_cancellation(call: OperationCall) -> Response:
+    """Raise the requested cancellation at a call of the task's code."""
+    request: DeliverCancellation = call.body
+    task_id = path_task_id(call)
+    delivery = CancellationDelivery(
+        request.sequence,
+        request.call_kind,
+        request.sequence_span or 1,
+        request.operation_sequence,
+        request.operation_sequence_span or 1,
+    )
+    _check_delivery(delivery)
+    with _workflow_task_errors(call, request, task_id):
+        receipt = await cancellation_requests.deliver(
+            call.ctx, call.namespace, task_id, _report(request, call.digest), request.request_id, delivery
+        )
+    common = {
+        "task_id": receipt.task.task_id,
+        "workflow_task_attempt": request.workflow_task_attempt,
+        "workflow_id": receipt.run.workflow_id,
+        "workflow_run_id": receipt.run.run_id,
+        "reason": receipt.waiting,
+        "delivered": receipt.waiting is None,
+        "claim_released": receipt.waiting is not None,
+    }
+    if receipt.asked is None:
+        return Response(common)
+    return Response(
+        common
+        | {"request_id": receipt.asked.id, "duplicate": receipt.duplicate}
+        | delivery_fields(delivery)
+        | {"cleanup_deadline_at": iso(receipt.asked.deadline_at_ms)}
+    )
+
+
+def _check_delivery(delivery: CancellationDelivery) -> None:
+    """Only parallel groups span several steps, and only handles of selections stand for an earlier operation."""
+    if delivery.kind != "parallel" and delivery.span != 1:
+        raise field_error("sequence_span", f"must be 1 for a call of kind {delivery.kind}")
+    if (delivery.kind == "selection_handle") != (delivery.operation is not None):
+        raise field_error("operation_sequence", "is for selection_handle, which needs it")
+    if delivery.operation is None and delivery.operation_span != 1:
+        raise field_error("operation_sequence_span", "is for selection_handle")
 
 
 async def complete_workflow_task(call: OperationCall) -> Response:
@@ -107,6 +157,7 @@ def _complete_workflow(
         concurrent=concurrent,
         cached=bool(request.cached),
         sticky_ms=request.sticky_timeout_ms or 0,
+        reads=[each.stream_name for each in request.message_stream_waits or ()],
     )
 
     def response(receipt: WorkflowTaskReceipt) -> Response:

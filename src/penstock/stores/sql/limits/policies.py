@@ -12,6 +12,7 @@ from penstock.core.limits.rate_reports import WorkerRate
 from penstock.core.limits.rates import NANO_PER_MS
 from penstock.core.limits.windows import Counts
 from penstock.core.model import QueueId
+from penstock.core.scheduling.backlog import KeyFilter
 from penstock.core.scheduling.fairness import LaneState
 from penstock.stores.sql.session import Repository
 
@@ -20,6 +21,14 @@ class SqlPolicies(Repository):
     async def key_states(self, queue_id: QueueId, keys: Sequence[str]) -> Mapping[str, KeyState]:
         rows = await self._session.fetch("key_states", queue_id, _listed(keys))
         return {row[1]: KeyState(*row[1:]) for row in rows}
+
+    async def keys_without_backlog(
+        self, queue_id: QueueId, wanted: KeyFilter, after: str, limit: int
+    ) -> Sequence[KeyState]:
+        rows = await self._session.fetch(
+            "keys_without_backlog", queue_id, wanted.search, wanted.key, after, limit
+        )
+        return [KeyState(*row[1:]) for row in rows]
 
     async def key_settings(self, queue_id: QueueId, keys: Sequence[str]) -> Mapping[str, KeySettings]:
         rows = await self._session.fetch("key_settings_of", queue_id, _listed(keys))
@@ -35,6 +44,12 @@ class SqlPolicies(Repository):
     async def changes(self, queue_id: QueueId, limit: int) -> Sequence[PolicyChange]:
         rows = await self._session.fetch("policy_changes", queue_id, limit)
         return [PolicyChange(*row[1:]) for row in rows]
+
+    async def newest_changes(
+        self, namespace: str, before_ms: int, limit: int
+    ) -> Sequence[tuple[str, str, PolicyChange]]:
+        rows = await self._session.fetch("newest_policy_changes", namespace, before_ms, limit)
+        return [(row[1], row[2], PolicyChange(*row[3:])) for row in rows]
 
     async def count_leases(self, queue_id: QueueId) -> None:
         await self._session.fetch("mark_leases_counted", queue_id)

@@ -13,6 +13,17 @@
 SELECT 1, {key_state} FROM {each :keys} CROSS JOIN keys t
  WHERE t.queue_id = :queue_id AND t.key = each_.value;
 
+-- name: keys_without_backlog
+-- unmerged
+-- takes: queue_id bigint, search text, only text, after text, most bigint
+SELECT 1, {key_state} FROM keys t
+ WHERE t.queue_id = :queue_id AND t.key > :after AND (t.running > 0 OR t.at_ms IS NOT NULL)
+   AND (:search = '' OR instr(t.key, :search) > 0) AND (:only = '' OR t.key = :only)
+   AND NOT EXISTS (
+     SELECT 1 FROM lanes l
+      WHERE l.queue_id = t.queue_id AND l.level IN ({levels}) AND l.key = t.key AND l.count > 0)
+ ORDER BY t.key LIMIT :most;
+
 -- name: key_settings_of
 -- unmerged
 -- takes: queue_id bigint, keys text
@@ -54,6 +65,14 @@ ON CONFLICT (queue_id, key) DO UPDATE SET running = excluded.running;
 -- takes: queue_id bigint, most bigint
 SELECT 1, {policy_change} FROM policy_changes t
  WHERE t.queue_id = :queue_id ORDER BY t.version DESC, t.number LIMIT :most;
+
+-- name: newest_policy_changes
+-- unmerged
+-- takes: namespace text, before_ms bigint, most bigint
+SELECT 1, c.name, c.kind, {policy_change}
+  FROM policy_changes t JOIN queues c ON c.queue_id = t.queue_id
+ WHERE c.namespace = :namespace AND t.at_ms < :before_ms
+ ORDER BY t.at_ms DESC, t.version DESC, t.number LIMIT :most;
 
 -- name: idle_keys
 -- unmerged

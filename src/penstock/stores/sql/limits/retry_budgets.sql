@@ -22,6 +22,8 @@ DELETE FROM retry_budgets WHERE queue_id = :queue_id;
 -- name: give_back_retry_places
 -- unmerged
 -- takes: queue_id bigint
--- Runs after the budget's row is locked, so that concurrent retries wait for it.
+-- Runs after the budget's row is locked, so that concurrent retries wait for it. Tasks that a pause holds until
+-- `core.pauses.HELD_AT_MS` keep their time too, and have no place.
 UPDATE tasks SET available_at_ms = retry_due_at_ms, retry_due_at_ms = NULL
- WHERE queue_id = :queue_id AND state = 'delayed' AND retry_due_at_ms IS NOT NULL;
+ WHERE queue_id = :queue_id AND state = 'delayed' AND retry_due_at_ms IS NOT NULL
+   AND available_at_ms <> 253370764800000;

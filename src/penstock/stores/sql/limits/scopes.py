@@ -91,13 +91,21 @@ class SqlScopes(Repository):
         parameters = ((queue_id, str(scope_id)) for queue_id in queue_ids)
         return sum(len(rows) for rows in await self._session.fetch_each("hold_adopted", parameters))
 
-    async def holders(self, scope_id: int, queue_id: QueueId, limit: int) -> Sequence[Task]:
-        rows = await self._session.fetch("leases_in_scope", queue_id, str(scope_id), limit)
+    async def holders(self, scope_id: int, queue_ids: Sequence[QueueId], limit: int) -> Sequence[Task]:
+        ids = msgspec.json.encode(queue_ids).decode()
+        rows = await self._session.fetch("leases_in_scope", ids, str(scope_id), limit)
         return [task_of(row) for row in rows]
 
     async def changes(self, name: str, limit: int) -> Sequence[PolicyChange]:
         rows = await self._session.fetch("scope_changes", name, limit)
         return [PolicyChange(row[1], row[2], row[3], row[4], None, row[5], row[6], row[7]) for row in rows]
+
+    async def newest_changes(self, before_ms: int, limit: int) -> Sequence[tuple[str, PolicyChange]]:
+        rows = await self._session.fetch("newest_scope_changes", before_ms, limit)
+        return [
+            (row[1], PolicyChange(row[2], row[3], row[4], row[5], None, row[6], row[7], row[8]))
+            for row in rows
+        ]
 
     def settle(self, state: ScopeState) -> None:
         self._session.record(

@@ -9,9 +9,9 @@
 
 -- name: get_admission
 -- unmerged
--- One row per scope that has a policy, each with the declaration.
+-- One row per scope that has a policy, each with the declaration. Caps on runs concern no queue.
 SELECT 1, a.stamp, a.version, a.declared, a.declared_by, a.declared_at_ms, s.scope_id, s.name, s.policy
-  FROM admission a LEFT JOIN scopes s ON s.policy IS NOT NULL WHERE a.id = 1 ORDER BY s.name;
+  FROM admission a LEFT JOIN scopes s ON s.policy IS NOT NULL AND NOT (s.name >= 'runs:' AND s.name < 'runs;') WHERE a.id = 1 ORDER BY s.name;
 
 -- name: lock_admission
 -- unmerged
@@ -84,10 +84,11 @@ SELECT 1, count(*) FROM tasks t
 
 -- name: leases_in_scope
 -- unmerged
--- takes: queue_id bigint, scope_id text, most bigint
+-- takes: queue_ids text, scope_id text, most bigint
 SELECT 1, {task}
   FROM tasks t
- WHERE t.queue_id = :queue_id AND t.state = 'leased' AND instr(t.scopes, ' ' || :scope_id || ' ') > 0
+ WHERE t.queue_id IN (SELECT CAST(each_.value AS bigint) FROM {each :queue_ids})
+   AND t.state = 'leased' AND instr(t.scopes, ' ' || :scope_id || ' ') > 0
  ORDER BY t.lease_expires_at_ms LIMIT :most;
 
 -- name: scope_difference
@@ -104,6 +105,12 @@ SELECT 1, t.granted - {ended_in_scope} - (
 -- takes: name text, most bigint
 SELECT 1, {scope_change} FROM scope_changes t
  WHERE t.name = :name ORDER BY t.version DESC, t.number LIMIT :most;
+
+-- name: newest_scope_changes
+-- unmerged
+-- takes: before_ms bigint, most bigint
+SELECT 1, t.name, {scope_change} FROM scope_changes t
+ WHERE t.at_ms < :before_ms ORDER BY t.at_ms DESC, t.version DESC, t.number LIMIT :most;
 
 -- name: cool_scope
 -- takes: scope_id bigint, until_ms bigint

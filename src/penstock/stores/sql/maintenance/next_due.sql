@@ -22,4 +22,8 @@ SELECT 1, 'outbox', 0 * min(t.created_at_ms) FROM outbox t
 UNION ALL
 SELECT 1, 'stream', min(t.expires_at_ms) FROM workflow_streams t WHERE t.expires_at_ms <= :at_ms
 UNION ALL
-SELECT 1, 'schedule', min(t.due_at_ms) FROM schedules t WHERE t.due_at_ms <= :at_ms;
+SELECT 1, 'schedule', min(t.due_at_ms) FROM schedules t WHERE t.due_at_ms <= :at_ms
+UNION ALL
+SELECT 1, 'change_set', min(t.due_at_ms) FROM change_sets t WHERE t.due_at_ms <= :at_ms
+UNION ALL
+SELECT 1, 'run_place', 0 * min(t.scope_id) FROM run_places t WHERE t.waiting = 1;

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.core.model import Run, RunId
+from msgspec.structs import astuple
+
+from penstock.core.external_payloads import LAST_USE_MARGIN_MS
+from penstock.core.model import Instance, Run, RunId
 from penstock.core.operations.run_counts import PurgedRows
+from penstock.stores.sql.operations.external_payloads import release_uses
 from penstock.stores.sql.session import Repository
 
 _COUNTED = ("clear_run_events", "clear_run_tasks", "clear_run_activities", "clear_run_timers")
@@ -25,16 +29,20 @@ class SqlRetention(Repository):
         rows = await self._session.fetch("expired_runs", namespace, before_ms, limit)
         return [RunId(row[1]) for row in rows]
 
-    async def has_others(self, run: Run) -> bool:
-        return bool(await self._session.fetch("has_other_runs", run.namespace, run.workflow_id, run.run_id))
+    async def newest_other(self, run: Run) -> RunId | None:
+        rows = await self._session.fetch("newest_other_run", run.namespace, run.workflow_id, run.run_id)
+        return RunId(rows[0][1]) if rows else None
 
     async def unlink(self, run_id: RunId, most: int) -> bool:
         counts = [len(await self._session.fetch(name, run_id, most)) for name in _BY_WORKFLOW_ID]
         return any(count >= most for count in counts)
 
-    def forget(self, run: Run) -> None:
+    def forget(self, run: Run, instance: Instance | None = None) -> None:
         self._session.record("forget_run", run.run_id)
-        self._session.record("forget_instance", run.namespace, run.workflow_id, run.run_id)
+        if instance is None:
+            self._session.record("forget_instance", run.namespace, run.workflow_id, run.run_id)
+        else:
+            self._session.record("succeed_instance", *astuple(instance))
         self._session.record("forget_unindexed", run.run_id)
         self._session.record("record_deleted_run", run.run_id)
 
@@ -44,6 +52,8 @@ class SqlRetention(Repository):
     async def clear(self, run_id: RunId, most: int) -> PurgedRows:
         counted = [len(await self._session.fetch(name, run_id, most)) for name in _COUNTED]
         others = [len(await self._session.fetch(name, run_id, most)) for name in _OTHERS]
+        check_at_ms = self._session.now_ms + LAST_USE_MARGIN_MS
+        others.append(await release_uses(self._session, run_id, most, check_at_ms))
         events, tasks, activities, timers = counted
         full = any(count >= most for count in (*counted, *others))
         return PurgedRows(events, tasks, activities, timers, sum(others), full)

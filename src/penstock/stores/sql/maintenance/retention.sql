@@ -5,11 +5,12 @@ SELECT 1, t.run_id FROM runs t
  WHERE t.namespace = :namespace AND t.closed_at_ms < :before_ms
  ORDER BY t.closed_at_ms, t.run_id LIMIT :most;
 
--- name: has_other_runs
+-- name: newest_other_run
 -- unmerged
 -- takes: namespace text, workflow_id text, run_id text
-SELECT 1 FROM runs t
- WHERE t.namespace = :namespace AND t.workflow_id = :workflow_id AND t.run_id <> :run_id LIMIT 1;
+SELECT 1, t.run_id FROM runs t
+ WHERE t.namespace = :namespace AND t.workflow_id = :workflow_id AND t.run_id <> :run_id
+ ORDER BY t.started_at_ms DESC, t.run_id DESC LIMIT 1;
 
 -- name: forget_run
 -- takes: run_id text

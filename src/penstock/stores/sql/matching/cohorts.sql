@@ -14,6 +14,15 @@ SELECT q.n, {cohort}
   FROM {rows} JOIN cohorts t
     ON t.namespace = q.namespace AND t.task_queue = q.task_queue AND t.new_start_selected = 1;
 
+-- name: start_context
+-- takes: namespace text, task_queue text
+-- What a start needs to know: the promoted build, and whether the namespace has caps on runs.
+SELECT q.n, t.build_id, s.scope_id
+  FROM {rows}
+  LEFT JOIN cohorts t
+    ON t.namespace = q.namespace AND t.task_queue = q.task_queue AND t.new_start_selected = 1
+  LEFT JOIN scopes s ON s.name = 'runs:' || q.namespace AND s.policy IS NOT NULL;
+
 -- name: list_cohorts
 -- takes: namespace text, task_queue text
 SELECT q.n, {cohort}

@@ -93,3 +93,23 @@ UPDATE lanes SET state = 2
          WHERE t.count > 0 AND (t.state = 4 OR (t.state = 0 AND t.rank > 0))
          ORDER BY t.queue_id, t.level, t.key {lock t}) q
  WHERE lanes.queue_id = q.queue_id AND lanes.level = q.level AND lanes.key = q.key;
+
+-- name: heads_of_routes
+-- takes: queue_id bigint, most bigint
+-- A loose index scan over `tasks_ready_route`: one probe per route, however many tasks wait.
+SELECT r.n, {task}
+  FROM (WITH RECURSIVE r (n, queue_id, most, route, number) AS (
+          SELECT q.n, q.queue_id, q.most,
+                 (SELECT min(w.route) FROM tasks w WHERE w.queue_id = q.queue_id AND w.state = 'ready'), 1
+            FROM {rows}
+          UNION ALL
+          SELECT r.n, r.queue_id, r.most,
+                 (SELECT min(w.route) FROM tasks w
+                   WHERE w.queue_id = r.queue_id AND w.state = 'ready' AND w.route > r.route), r.number + 1
+            FROM r WHERE r.route IS NOT NULL AND r.number < r.most
+        ) SELECT * FROM r) r
+ CROSS JOIN LATERAL (
+    SELECT w.* FROM tasks w
+     WHERE w.queue_id = r.queue_id AND w.route = r.route AND w.state = 'ready'
+     ORDER BY w.level, w.key, w.seq LIMIT 1) t
+ ORDER BY r.n, r.number;

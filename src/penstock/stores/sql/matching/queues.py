@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.core.limits import windows
 from penstock.core.limits.admission import QueueLimits
 from penstock.core.limits.rate_reports import WorkerRate
 from penstock.core.model import Queue, QueueId, QueueStats, Task, TaskKind
-from penstock.core.scheduling.backlog import Backlog, LaneBacklog, LevelBacklog
+from penstock.core.scheduling.backlog import (
+    ALL_KEYS,
+    BEFORE_ALL_KEYS,
+    Backlog,
+    KeyFilter,
+    KeyPlace,
+    LaneBacklog,
+    LevelBacklog,
+)
 from penstock.core.scheduling.dispatch import BlockedLanes, WorkerFilter
 from penstock.core.scheduling.fairness import (
     ALL_LEVELS,
@@ -22,6 +29,7 @@ from penstock.core.scheduling.fairness import (
 )
 from penstock.core.timestamps import MINUTE_MS
 from penstock.core.why.position import LevelCounts
+from penstock.ports.gather import gather
 from penstock.stores.sql.matching.queue_limits import admission_of, policy_of, rate_conflict_of
 from penstock.stores.sql.session import Repository, Row, Rows
 from penstock.stores.sql.tasks.tasks import TASKS, filter_values, matching, route, task_of
@@ -174,35 +182,54 @@ class SqlQueues(Repository):
         return taken
 
     async def stats(self, queue_id: QueueId, now_ms: int) -> QueueStats:
-        ready = (await self._session.fetch("count_ready", queue_id))[0]
-        leased = (await self._session.fetch("count_leased", queue_id, now_ms))[0]
-        delayed = (await self._session.fetch("count_delayed", queue_id))[0]
-        meter: builtins.list[Row] = [*await self._session.fetch("get_meter", queue_id, now_ms // MINUTE_MS)]
-        levels = range(ALL_LEVELS[0], ALL_LEVELS[1] + 1)
-        heads = await self._session.fetch_each("oldest_at_level", ((queue_id, level) for level in levels))
-        oldest = [task_of(row) for rows in heads for row in rows]
+        (row,), heads = await gather(
+            self._session.fetch("queue_stats", queue_id, now_ms, now_ms // MINUTE_MS),
+            self._session.fetch("oldest_of_levels", queue_id),
+        )
+        oldest = [task_of(head) for head in heads]
         return QueueStats(
-            ready=int(ready[1]),
-            leased=int(leased[1]),
-            expired=int(leased[2]),
-            delayed=int(delayed[1]),
-            added_last_minute=int(meter[0][1]) if meter else 0,
-            dispatched_last_minute=int(meter[0][2]) if meter else 0,
+            ready=int(row[1]),
+            leased=int(row[2]),
+            expired=int(row[3]),
+            delayed=int(row[4]),
+            added_last_minute=row[5] or 0,
+            dispatched_last_minute=row[6] or 0,
             oldest=min(oldest, key=lambda task: (task.enqueued_at_ms, task.seq), default=None),
-            claimed=int(leased[3]),
+            claimed=int(row[7]),
+            counted=int(row[8]),
         )
 
     async def totals(self, namespace: str, kind: TaskKind, minute: int) -> tuple[int, int]:
         row = (await self._session.fetch("namespace_totals", namespace, kind, minute))[0]
         return int(row[1]), int(row[2])
 
-    async def backlog(self, queue_id: QueueId, now_ms: int, top: int) -> Backlog:
+    async def backlog(
+        self,
+        queue_id: QueueId,
+        now_ms: int,
+        top: int,
+        wanted: KeyFilter = ALL_KEYS,
+        after: KeyPlace = BEFORE_ALL_KEYS,
+    ) -> Backlog:
         minute = now_ms // MINUTE_MS
-        levels = await self._session.fetch("backlog_by_level", queue_id, minute)
-        heads = await self._session.fetch_each("oldest_at_level", ((queue_id, row[1]) for row in levels))
-        lanes = await self._session.fetch("largest_lanes", queue_id, minute, top)
+        levels, heads, lanes = await gather(
+            self._session.fetch("backlog_by_level", queue_id, minute),
+            self._session.fetch("oldest_of_levels", queue_id),
+            self._session.fetch(
+                "largest_lanes",
+                queue_id,
+                minute,
+                wanted.search,
+                wanted.key,
+                after.count,
+                after.level,
+                after.key,
+                top,
+            ),
+        )
+        oldest = {task.level: task.enqueued_at_ms for task in map(task_of, heads)}
         return Backlog(
-            levels=tuple(_level(row, head) for row, head in zip(levels, heads, strict=True)),
+            levels=tuple(_level(row, oldest.get(row[1])) for row in levels),
             lanes=tuple(LaneBacklog(Lane(*row[1:13]), *row[13:]) for row in lanes),
         )
 
@@ -236,6 +263,13 @@ class SqlQueues(Repository):
         else:
             rows = await self._session.fetch("head_of_lane", queue_id, level, key)
         return task_of(rows[0]) if rows else None
+
+    async def heads(
+        self, queue_id: QueueId, level: int, wanted: Mapping[str, int]
+    ) -> Mapping[str, Sequence[Task]]:
+        parameters = [(queue_id, level, key, most) for key, most in wanted.items()]
+        answers = await self._session.fetch_each("heads_of_lane", parameters)
+        return {key: [task_of(row) for row in rows] for key, rows in zip(wanted, answers, strict=True)}
 
     async def route_heads(self, queue_id: QueueId, most: int) -> Sequence[Task]:
         tasks = [task_of(row) for row in await self._session.fetch("heads_of_routes", queue_id, most)]
@@ -311,7 +345,6 @@ def _sight(level: int, row: Row, most: int) -> LevelCounts:
     return LevelCounts(level, keys, tasks, dispatched, before, rows < most)
 
 
-def _level(row: Row, head: Rows) -> LevelBacklog:
+def _level(row: Row, oldest_ms: int | None) -> LevelBacklog:
     level, count, keys, weight_milli, dispatched, before = (int(value) for value in row[1:7])
-    oldest_ms = task_of(head[0]).enqueued_at_ms if head else None
     return LevelBacklog(level, count, keys, weight_milli, dispatched, before, oldest_ms)

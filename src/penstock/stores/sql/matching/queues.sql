@@ -219,20 +219,26 @@ SELECT 1, {task}
    AND {may_be_taken_t}
  ORDER BY t.seq LIMIT :most {lock t};
 
--- name: count_ready
--- takes: queue_id bigint
-SELECT q.n, coalesce(sum(t.count), 0) FROM {rows} LEFT JOIN lanes t ON t.queue_id = q.queue_id GROUP BY q.n;
-
--- name: count_delayed
--- takes: queue_id bigint
-SELECT q.n, count(t.seq) FROM {rows} LEFT JOIN tasks t ON t.queue_id = q.queue_id AND t.state = 'delayed' GROUP BY q.n;
-
--- name: count_leased
--- takes: queue_id bigint, now_ms bigint
-SELECT q.n, coalesce(sum(CASE WHEN t.lease_expires_at_ms > q.now_ms THEN 1 ELSE 0 END), 0),
+-- name: queue_stats
+-- takes: queue_id bigint, now_ms bigint, minute bigint
+SELECT q.n,
+       (SELECT coalesce(sum(l.count), 0) FROM lanes l WHERE l.queue_id = q.queue_id),
+       coalesce(sum(CASE WHEN t.lease_expires_at_ms > q.now_ms THEN 1 ELSE 0 END), 0),
        coalesce(sum(CASE WHEN t.lease_expires_at_ms <= q.now_ms THEN 1 ELSE 0 END), 0),
-       coalesce(sum(CASE WHEN t.lease_expires_at_ms > q.now_ms AND t.claimed > 0 THEN 1 ELSE 0 END), 0)
-  FROM {rows} LEFT JOIN tasks t ON t.queue_id = q.queue_id AND t.state = 'leased' GROUP BY q.n;
+       (SELECT count(*) FROM tasks w WHERE w.queue_id = q.queue_id AND w.state = 'delayed'),
+       (SELECT m.added FROM meters m WHERE m.queue_id = q.queue_id AND m.minute = q.minute),
+       (SELECT m.dispatched FROM meters m WHERE m.queue_id = q.queue_id AND m.minute = q.minute),
+       coalesce(sum(CASE WHEN t.lease_expires_at_ms > q.now_ms AND t.claimed > 0 THEN 1 ELSE 0 END), 0),
+       coalesce(sum(CASE WHEN t.claimed = 0 THEN 1 ELSE 0 END), 0)
+  FROM {rows} LEFT JOIN tasks t ON t.queue_id = q.queue_id AND t.state = 'leased'
+ GROUP BY q.n, q.queue_id, q.now_ms, q.minute;
+
+-- name: oldest_of_levels
+-- takes: queue_id bigint
+SELECT q.n, {task}
+  FROM {rows} CROSS JOIN ({level rows}) v JOIN tasks t ON t.task_id = (
+    SELECT w.task_id FROM tasks w WHERE w.queue_id = q.queue_id AND w.level = v.level AND w.state = 'ready'
+     ORDER BY w.seq LIMIT 1);
 
 -- name: get_meter
 -- takes: queue_id bigint, minute bigint
@@ -264,7 +270,9 @@ SELECT 1, t.level, sum(t.count), count(*), sum(coalesce(t.override_milli, t.want
 
 -- name: largest_lanes
 -- unmerged
--- takes: queue_id bigint, minute bigint, most bigint
+-- takes: queue_id bigint, minute bigint, search text, only text, count bigint, level bigint, key text, most bigint
+-- The oldest task is looked up for the lanes that are returned, not for all that are sorted. `0 +` keeps SQLite from
+-- planning anew for each count, as it does for values that a partial index compares.
 SELECT 1, {lane}, 1,
        CASE WHEN t.minute = :minute THEN t.dispatched ELSE 0 END,
        CASE WHEN t.minute = :minute THEN t.dispatched_before
@@ -272,8 +280,12 @@ SELECT 1, {lane}, 1,
        (SELECT w.enqueued_at_ms FROM tasks w
          WHERE w.queue_id = t.queue_id AND w.level = t.level AND w.key = t.key AND w.state = 'ready'
          ORDER BY w.seq LIMIT 1)
-  FROM lanes t WHERE t.queue_id = :queue_id AND t.count > 0
- ORDER BY t.count DESC, t.level, t.key LIMIT :most;
+  FROM (SELECT l.* FROM lanes l
+         WHERE l.queue_id = :queue_id AND l.count > 0 AND (:search = '' OR instr(l.key, :search) > 0)
+           AND (:only = '' OR l.key = :only)
+           AND (l.count < 0 + :count OR (l.count = 0 + :count AND (l.level, l.key) > (:level, :key)))
+         ORDER BY l.count DESC, l.level, l.key LIMIT :most) t
+ ORDER BY t.count DESC, t.level, t.key;
 
 -- name: get_lane
 -- unmerged
@@ -324,22 +336,24 @@ SELECT 1, count(*)
            AND t.state = 'ready' AND t.seq < :seq LIMIT :most) w;
 
 -- name: heads_of_routes
--- unmerged
 -- takes: queue_id bigint, most bigint
 -- A loose index scan over `tasks_ready_route`: one probe per route, however many tasks wait.
-WITH RECURSIVE r (route, number) AS (
-  SELECT (SELECT min(w.route) FROM tasks w WHERE w.queue_id = :queue_id AND w.state = 'ready'), 1
-  UNION ALL
-  SELECT (SELECT min(w.route) FROM tasks w
-           WHERE w.queue_id = :queue_id AND w.state = 'ready' AND w.route > r.route), r.number + 1
-    FROM r WHERE r.route IS NOT NULL AND r.number < :most
-)
-SELECT 1, {task}
-  FROM r JOIN tasks t ON t.task_id = (
+SELECT r.n, {task}
+  FROM (WITH RECURSIVE r (n, queue_id, most, route, number) AS (
+          SELECT q.n, q.queue_id, q.most,
+                 (SELECT min(w.route) FROM tasks w WHERE w.queue_id = q.queue_id AND w.state = 'ready'), 1
+            FROM {rows}
+          UNION ALL
+          SELECT r.n, r.queue_id, r.most,
+                 (SELECT min(w.route) FROM tasks w
+                   WHERE w.queue_id = r.queue_id AND w.state = 'ready' AND w.route > r.route), r.number + 1
+            FROM r WHERE r.route IS NOT NULL AND r.number < r.most
+        ) SELECT * FROM r) r
+  JOIN tasks t ON t.task_id = (
     SELECT w.task_id FROM tasks w
-     WHERE w.queue_id = :queue_id AND w.route = r.route AND w.state = 'ready'
+     WHERE w.queue_id = r.queue_id AND w.route = r.route AND w.state = 'ready'
      ORDER BY w.level, w.key, w.seq LIMIT 1)
- ORDER BY r.number;
+ ORDER BY r.n, r.number;
 
 -- name: count_route
 -- unmerged
@@ -355,6 +369,14 @@ SELECT 1, {task}
   FROM tasks t {index tasks_ready}
  WHERE t.queue_id = :queue_id AND t.level = :level AND t.key BETWEEN :key AND :key AND t.state = 'ready'
  ORDER BY t.key, t.seq LIMIT 1;
+
+-- name: heads_of_lane
+-- unmerged
+-- takes: queue_id bigint, level bigint, key text, most bigint
+SELECT 1, {task}
+  FROM tasks t {index tasks_ready}
+ WHERE t.queue_id = :queue_id AND t.level = :level AND t.key BETWEEN :key AND :key AND t.state = 'ready'
+ ORDER BY t.key, t.seq LIMIT :most;
 
 -- name: level_summary
 -- unmerged

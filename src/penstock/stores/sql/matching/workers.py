@@ -10,7 +10,15 @@ import msgspec
 from msgspec.structs import astuple
 
 from penstock.core.model import Cohort, WorkerRecord, WorkerStatus
+from penstock.core.operations import journal_lines
+from penstock.stores.sql.operations.journal import SqlJournal
 from penstock.stores.sql.session import Repository, Row
+
+_JOURNAL_STATES = {
+    WorkerStatus.ACTIVE: "registered",
+    WorkerStatus.DRAINING: "draining",
+    WorkerStatus.STALE: "silent",
+}
 
 
 class SqlWorkers(Repository):
@@ -50,8 +58,12 @@ class SqlWorkers(Repository):
             worker.session_at_ms,
         )
 
-    def mark(self, namespace: str, worker_id: str, status: WorkerStatus) -> None:
-        self._session.record("mark_worker", namespace, worker_id, status.value, self._session.now_ms)
+    def mark(self, worker: WorkerRecord, status: WorkerStatus) -> None:
+        session = self._session
+        session.record("mark_worker", worker.namespace, worker.worker_id, status.value, session.now_ms)
+        if session.journals:
+            line = journal_lines.worker(worker, _JOURNAL_STATES[status], session.now_ms)
+            SqlJournal(session).append(line)
 
     def heartbeat(self, worker: WorkerRecord) -> None:
         self._session.record(
@@ -85,6 +97,10 @@ class SqlCohorts(Repository):
     async def promoted(self, namespace: str, task_queue: str) -> Cohort | None:
         rows = await self._session.fetch("promoted_cohort", namespace, task_queue)
         return Cohort(*rows[0][1:]) if rows else None
+
+    async def start_context(self, namespace: str, task_queue: str) -> tuple[str | None, bool]:
+        row = (await self._session.fetch("start_context", namespace, task_queue))[0]
+        return row[1] or None, row[2] is not None
 
     async def list(self, namespace: str, task_queue: str) -> Sequence[Cohort]:
         return [Cohort(*row[1:]) for row in await self._session.fetch("list_cohorts", namespace, task_queue)]

@@ -20,5 +20,15 @@ class SqlRequests(Repository):
     async def all_of(self, run_id: RunId) -> Sequence[RetainedRequest]:
         return [RetainedRequest(*row[1:]) for row in await self._session.fetch("requests_of_run", run_id)]
 
+    async def operator_requests(self, run_id: RunId) -> Sequence[RetainedRequest]:
+        rows = await self._session.fetch("operator_requests_of_run", run_id)
+        return [RetainedRequest(*row[1:]) for row in rows]
+
+    async def deletions(
+        self, namespace: str, workflow_id: str | None, before: str, limit: int
+    ) -> Sequence[RetainedRequest]:
+        rows = await self._session.fetch("deletions", namespace, workflow_id, before, limit)
+        return [RetainedRequest(*row[1:]) for row in rows]
+
     def insert(self, request: RetainedRequest) -> None:
         self._session.record("insert_request", *astuple(request))

@@ -9,6 +9,7 @@ from msgspec.structs import astuple
 
 from penstock.core.messaging.streams import StreamItem, StreamOrigin, StreamStatus, WorkflowStream
 from penstock.core.model import RunId
+from penstock.stores.sql.operations.external_payloads import record_uses
 from penstock.stores.sql.session import Repository, Row
 
 
@@ -59,6 +60,7 @@ class SqlStreams(Repository):
 
     def append(self, items: Sequence[StreamItem]) -> None:
         for item in items:
+            record_uses(self._session, item.run_id, item.payload or "")
             self._session.record("insert_item", *astuple(item), item.size)
 
     def delete(self, run_id: RunId, name: str) -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 from penstock.core.model import Namespace
 from penstock.stores.sql.session import Repository
 
-_OF_QUEUES = ("lanes", "clocks", "meters", "keys", "policy_changes", "retry_budgets")
+_OF_QUEUES = ("lanes", "clocks", "meters", "keys", "policy_changes", "retry_budgets", "samples")
 
 
 class SqlNamespaces(Repository):
@@ -33,6 +33,7 @@ class SqlNamespaces(Repository):
             for table in _OF_QUEUES:
                 self._session.record(f"clear_queue_{table}", row[1])
         self._session.record("clear_namespace_cohorts", name)
+        self._session.record("clear_namespace_change_sets", name)
         return len(await self._session.fetch("clear_namespace_workers", name))
 
     async def reserve(self, namespace: Namespace) -> bool:

@@ -53,6 +53,11 @@ DELETE FROM workers WHERE namespace = :name RETURNING 1, worker_id;
 -- takes: name text
 DELETE FROM cohorts WHERE namespace = :name;
 
+-- name: clear_namespace_change_sets
+-- unmerged
+-- takes: name text
+DELETE FROM change_sets WHERE namespace = :name;
+
 -- name: clear_queue_lanes
 -- unmerged
 -- takes: queue_id bigint
@@ -82,6 +87,11 @@ DELETE FROM policy_changes WHERE queue_id = :queue_id;
 -- unmerged
 -- takes: queue_id bigint
 DELETE FROM retry_budgets WHERE queue_id = :queue_id;
+
+-- name: clear_queue_samples
+-- unmerged
+-- takes: queue_id bigint
+DELETE FROM samples WHERE queue_id = :queue_id;
 
 -- name: clear_namespace_queues
 -- The rows stay, because servers cache their ids.

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import astuple
 
 from penstock.core import json_text
+from penstock.core.external_payloads import LAST_USE_MARGIN_MS
 from penstock.core.schedules.record import (
     FireKey,
     FireKind,
@@ -22,6 +23,7 @@ from penstock.core.schedules.record import (
 )
 from penstock.ports.tables.schedules import ScheduleFilter
 from penstock.ports.tables.visibility import PageStart
+from penstock.stores.sql.operations.external_payloads import record_uses
 from penstock.stores.sql.session import Repository, Row
 
 _FIRST_PAGE = (2**62, "")
@@ -29,6 +31,7 @@ _FIRST_PAGE = (2**62, "")
 
 class SqlSchedules(Repository):
     async def create(self, record: ScheduleRecord) -> bool:
+        self._hold_payloads(record)
         return bool(await self._session.fetch("create_schedule", *_values(record)))
 
     async def lock(self, schedule_key: str) -> ScheduleRecord | None:
@@ -52,14 +55,23 @@ class SqlSchedules(Repository):
         )
         return [_record(row) for row in rows]
 
-    async def due(self, now_ms: int, limit: int) -> Sequence[str]:
-        return [row[1] for row in await self._session.fetch("due_schedules", now_ms, limit)]
+    async def due(self, now_ms: int, zone_version: str, limit: int) -> Sequence[str]:
+        return [row[1] for row in await self._session.fetch("due_schedules", now_ms, zone_version, limit)]
+
+    async def newer_zone_data(self, zone_version: str) -> str | None:
+        rows = await self._session.fetch("newer_zone_data", zone_version)
+        return str(rows[0][1]) if rows else None
+
+    async def of_older_zone_data(self, zone_version: str, limit: int) -> Sequence[str]:
+        rows = await self._session.fetch("schedules_of_older_zone_data", zone_version, limit)
+        return [row[1] for row in rows]
 
     async def count_due(self, namespace: str, first_ms: int, last_ms: int) -> int:
         [row] = await self._session.fetch("count_due_between", namespace, first_ms, last_ms)
         return int(row[1])
 
     def save(self, record: ScheduleRecord) -> None:
+        self._hold_payloads(record)
         self._session.record("save_schedule", *_values(record))
 
     async def fire(self, key: FireKey) -> FireRecord | None:
@@ -69,6 +81,10 @@ class SqlSchedules(Repository):
     async def fires(self, schedule_key: str, state: FireState, limit: int) -> Sequence[FireRecord]:
         name = "started_fires" if state is FireState.STARTED else "buffered_fires"
         return [_fire(row) for row in await self._session.fetch(name, schedule_key, limit)]
+
+    async def count_backfilled(self, schedule_key: str, first_ms: int, last_ms: int) -> int:
+        [row] = await self._session.fetch("count_backfilled", schedule_key, first_ms, last_ms)
+        return int(row[1])
 
     async def latest_fires(self, schedule_key: str, limit: int) -> Sequence[FireRecord]:
         return [_fire(row) for row in await self._session.fetch("latest_fires", schedule_key, limit)]
@@ -83,6 +99,10 @@ class SqlSchedules(Repository):
         rows = await self._session.fetch("schedule_events_page", schedule_key, after, limit)
         return [_event(row) for row in rows]
 
+    async def latest_updates(self, schedule_key: str, limit: int) -> Sequence[ScheduleEvent]:
+        rows = await self._session.fetch("latest_schedule_updates", schedule_key, limit)
+        return [_event(row) for row in rows]
+
     def append_event(self, event: ScheduleEvent) -> None:
         self._session.record("append_schedule_event", *astuple(event))
 
@@ -93,6 +113,15 @@ class SqlSchedules(Repository):
     def forget(self, before_ms: int) -> None:
         self._session.record("forget_fires", before_ms)
         self._session.record("forget_schedule_events", before_ms)
+
+    def _hold_payloads(self, record: ScheduleRecord) -> None:
+        """Record that the input of what it starts is needed; once it is deleted, that it is not."""
+        owner = f"schedule:{record.schedule_key}"
+        if record.status is ScheduleStatus.DELETED:
+            self._session.record("check_released_payloads", owner, self._session.now_ms + LAST_USE_MARGIN_MS)
+            self._session.record("forget_payload_uses", owner)
+        else:
+            record_uses(self._session, owner, record.action)
 
 
 _COLUMNS = ScheduleRecord.__struct_fields__

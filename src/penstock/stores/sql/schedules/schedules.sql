@@ -45,15 +45,30 @@ SELECT 1, {schedule} FROM schedules t
 
 -- name: due_schedules
 -- unmerged
--- takes: now_ms bigint, most bigint
+-- takes: now_ms bigint, zone_version text, most bigint
+-- Those computed from newer zone data than this server has are left to others.
 SELECT 1, t.schedule_key FROM schedules t
- WHERE t.due_at_ms <= :now_ms ORDER BY t.due_at_ms, t.schedule_key LIMIT :most;
+ WHERE t.due_at_ms <= :now_ms AND t.zone_version <= :zone_version ORDER BY t.due_at_ms, t.schedule_key LIMIT :most;
 
 -- name: count_due_between
 -- unmerged
 -- takes: namespace text, first_ms bigint, last_ms bigint
 SELECT 1, count(*) FROM schedules t
  WHERE t.namespace = :namespace AND t.due_at_ms >= :first_ms AND t.due_at_ms <= :last_ms;
+
+-- name: newer_zone_data
+-- unmerged
+-- takes: zone_version text
+SELECT 1, t.zone_version FROM schedules t
+ WHERE t.status = 'active' AND t.zone_version <> '' AND t.zone_version > :zone_version
+ ORDER BY t.zone_version DESC LIMIT 1;
+
+-- name: schedules_of_older_zone_data
+-- unmerged
+-- takes: zone_version text, most bigint
+SELECT 1, t.schedule_key FROM schedules t
+ WHERE t.status = 'active' AND t.zone_version <> '' AND t.zone_version < :zone_version
+ ORDER BY t.zone_version LIMIT :most;
 
 -- name: save_schedule
 -- takes: schedule_key text, namespace text, schedule_id text, action_type text, status text, note text, spec text, action text, policies text, progress text, memo text, search_attributes text, cursor_at_ms bigint, nominal_at_ms bigint, due_at_ms bigint, zone_version text, created_at_ms bigint, updated_at_ms bigint, version bigint
@@ -94,6 +109,13 @@ SELECT 1, {fire} FROM fires t
 SELECT 1, {fire} FROM fires t
  WHERE t.schedule_key = :schedule_key AND t.state = 'buffered' ORDER BY t.nominal_at_ms, t.kind LIMIT :most;
 
+-- name: count_backfilled
+-- unmerged
+-- takes: schedule_key text, first_ms bigint, last_ms bigint
+SELECT 1, count(*) FROM fires t
+ WHERE t.schedule_key = :schedule_key AND t.nominal_at_ms >= :first_ms AND t.nominal_at_ms <= :last_ms
+   AND t.kind = 'backfill' AND t.state <> 'skipped';
+
 -- name: latest_fires
 -- unmerged
 -- takes: schedule_key text, most bigint
@@ -123,6 +145,12 @@ INSERT INTO schedule_events ({columns}) SELECT {q.columns} FROM {rows};
 -- takes: schedule_key text, after bigint, most bigint
 SELECT 1, {schedule_event} FROM schedule_events t
  WHERE t.schedule_key = :schedule_key AND t.sequence > :after ORDER BY t.sequence LIMIT :most;
+
+-- name: latest_schedule_updates
+-- unmerged
+-- takes: schedule_key text, most bigint
+SELECT 1, {schedule_event} FROM schedule_events t
+ WHERE t.schedule_key = :schedule_key AND t.type = 'ScheduleUpdated' ORDER BY t.sequence DESC LIMIT :most;
 
 -- name: any_fire_before
 -- unmerged

@@ -80,3 +80,10 @@ class SqlActivities(CachedRepository[Activity]):
 
     def save(self, activity: Activity) -> None:
         self._session.save("save_activity", activity, _saved(activity))
+
+    def change(self, activity: Activity) -> None:
+        self.save(activity)
+        retry, timeouts = json_text.written(activity.retry), json_text.written(activity.timeouts)
+        self._session.record(
+            "change_activity", activity.activity_id, activity.task_id, activity.task_queue, retry, timeouts
+        )

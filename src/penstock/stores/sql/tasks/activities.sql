@@ -30,3 +30,9 @@ UPDATE activities
        heartbeat_details = q.heartbeat_details, deadline_at_ms = q.deadline_at_ms, closed_at_ms = q.closed_at_ms,
        worker_deaths = q.worker_deaths, quarantined = q.quarantined
   FROM {rows} WHERE activities.activity_id = q.activity_id;
+
+-- name: change_activity
+-- takes: activity_id text, task_id text, task_queue text, retry text, timeouts text
+UPDATE activities
+   SET task_id = q.task_id, task_queue = q.task_queue, retry = q.retry, timeouts = q.timeouts
+  FROM {rows} WHERE activities.activity_id = q.activity_id;

@@ -15,7 +15,9 @@ from penstock.core.model import QueueId, RunId, Task, TaskId, TaskKind, TaskPrio
 from penstock.core.operations import journal_lines
 from penstock.core.scheduling.dispatch import WorkerFilter
 from penstock.core.scheduling.slots import SlotUsage
+from penstock.core.timeline.values import TaskTimes
 from penstock.core.timestamps import MINUTE_MS
+from penstock.core.visibility.live_tasks import LiveTasks
 from penstock.ports.wakeups import queue_topic, scope_topic
 from penstock.stores import mutable_columns
 from penstock.stores.sql.operations.journal import SqlJournal
@@ -42,6 +44,7 @@ _PLACE = attrgetter(
     "attempt",
     "cost",
     "update_id",
+    "retry_due_at_ms",
     "sticky_worker_id",
     "sticky_until_ms",
 )
@@ -51,6 +54,7 @@ SEPARATOR = "\x1f"
 """Does not occur in names."""
 _KINDS = {each.value: each for each in TaskKind}
 _STATES = {each.value: each for each in TaskState}
+_WAITING = (TaskState.READY, TaskState.DELAYED)
 
 
 def route(type_: str, build_id: str | None) -> str:
@@ -121,6 +125,13 @@ class SqlTasks(CachedRepository[Task]):
 
     async def lock(self, task_id: TaskId) -> Task | None:
         return await self._one("lock_task", task_id)
+
+    async def times_of(self, run_id: RunId, limit: int) -> Sequence[TaskTimes]:
+        return [TaskTimes(*row[1:]) for row in await self._session.fetch("task_times", run_id, limit)]
+
+    async def live_by_state(self, run_ids: Sequence[RunId]) -> Sequence[Sequence[LiveTasks]]:
+        found = await self._session.fetch_each("live_tasks_by_state", [(each,) for each in run_ids])
+        return [[LiveTasks(*row[1:]) for row in rows] for rows in found]
 
     async def lock_live_of(self, run_id: RunId) -> Sequence[Task]:
         return [task_of(row) for row in await self._session.fetch("lock_live_tasks", run_id)]
@@ -197,6 +208,8 @@ class SqlTasks(CachedRepository[Task]):
         record("count_added", task.queue_id, self._session.now_ms // MINUTE_MS)
         if task.state is TaskState.READY:
             record("join_lane", task.queue_id, task.level, task.key, priority.weight_milli)
+            if self._session.journals:
+                SqlJournal(self._session).append_ready(task, priority.weight_milli)
 
     def save(self, task: Task, was: TaskState) -> None:
         ended = was is TaskState.LEASED and task.state is not TaskState.LEASED
@@ -208,13 +221,26 @@ class SqlTasks(CachedRepository[Task]):
         if (was is TaskState.READY) != (task.state is TaskState.READY):
             move = "leave_lane" if was is TaskState.READY else "rejoin_lane"
             self._session.record(move, task.queue_id, task.level, task.key)
+        if self._session.journals and not (was is TaskState.LEASED and not ended):
+            self._journal_wait(task, was)
+
+    def _journal_wait(self, task: Task, was: TaskState) -> None:
+        """Write that a task waits from now on, or not any more: it will not be granted, or is held by a pause."""
+        journal = SqlJournal(self._session)
+        if task.state is TaskState.READY and was is not TaskState.READY:
+            is_due = was is TaskState.DELAYED
+            journal.append_ready(
+                task, None, (task.retry_due_at_ms or task.available_at_ms) if is_due else None
+            )
+        elif was in _WAITING and (not task.is_live or (was is TaskState.READY and task.state is not was)):
+            journal.append(journal_lines.gone(task, self._session.now_ms))
 
     def lease(self, task: Task) -> None:
         self._session.save("save_task", task, _saved(task))
 
     def _uncount(self, task: Task) -> None:
         if self._session.journals:
-            SqlJournal(self._session).append(journal_lines.ended(task, self._session.now_ms))
+            SqlJournal(self._session).append_end(task)
         if task.counted == 1:
             self._session.record("uncount_key", task.queue_id, task.key)
             self._session.record("release_lanes", task.queue_id, task.key)

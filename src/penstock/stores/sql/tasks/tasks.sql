@@ -2,7 +2,7 @@
 --   task_id, queue_id, namespace, task_queue, kind, run_id, activity_id, type, compatibility, level, key,
 --   state, available_at_ms, enqueued_at_ms, attempt, lease_owner, lease_token, lease_expires_at_ms,
 --   leased_at_ms, poll_request_id, done_token, done_digest, done_outcome, last_error, counted, cost, scopes, claimed, granted_at_ms,
---   update_id, retry_due_at_ms, sticky_worker_id, sticky_until_ms, seq
+--   update_id, retry_due_at_ms, sticky_worker_id, sticky_until_ms, held_by, seq
 
 -- fragment: may_be_taken_t
 --   (t.sticky_until_ms IS NULL OR t.sticky_until_ms <= :now_ms
@@ -17,6 +17,14 @@
 SELECT q.n, {task}
   FROM {rows} JOIN tasks t ON t.task_id = q.task_id;
 
+-- name: task_times
+-- The ids of a run's tasks begin with the id of the run, so that the primary key finds them.
+-- unmerged
+-- takes: run_id text, most bigint
+SELECT 1, t.task_id, t.kind, t.activity_id, t.state, t.available_at_ms, t.enqueued_at_ms, t.granted_at_ms,
+       t.held_by
+  FROM tasks t WHERE t.task_id > :run_id || '-' AND t.task_id < :run_id || '.' AND t.run_id = :run_id LIMIT :most;
+
 -- name: lock_task
 -- takes: task_id text
 SELECT q.n, {task}
@@ -27,6 +35,12 @@ SELECT q.n, {task}
 SELECT q.n, {task}
   FROM {rows} JOIN tasks t ON t.run_id = q.run_id AND t.state <> 'done' AND t.state <> 'cancelled'
  ORDER BY t.task_id {lock t};
+
+-- name: live_tasks_by_state
+-- takes: run_id text
+SELECT q.n, t.kind, t.state, count(*), min(t.task_queue), min(t.type), min(t.available_at_ms)
+  FROM {rows} JOIN tasks t ON t.run_id = q.run_id AND t.state <> 'done' AND t.state <> 'cancelled'
+ GROUP BY q.n, t.kind, t.state ORDER BY 1, 2, 3;
 
 -- name: lock_workflow_task
 -- takes: run_id text
@@ -124,7 +138,7 @@ SELECT 1, t.sticky_worker_id, min(t.sticky_until_ms)
 
 -- name: save_task
 -- Before insert_task: a run's workflow task must have ended before the next one is inserted.
--- takes: task_id text, state text, available_at_ms bigint, attempt bigint, lease_owner text, lease_token text, lease_expires_at_ms bigint, leased_at_ms bigint, poll_request_id text, done_token text, done_digest text, done_outcome text, last_error text, counted bigint, scopes text, claimed bigint, granted_at_ms bigint, retry_due_at_ms bigint, sticky_worker_id text, sticky_until_ms bigint
+-- takes: task_id text, state text, available_at_ms bigint, attempt bigint, lease_owner text, lease_token text, lease_expires_at_ms bigint, leased_at_ms bigint, poll_request_id text, done_token text, done_digest text, done_outcome text, last_error text, counted bigint, scopes text, claimed bigint, granted_at_ms bigint, retry_due_at_ms bigint, sticky_worker_id text, sticky_until_ms bigint, held_by text
 UPDATE tasks
    SET state = q.state, available_at_ms = q.available_at_ms, attempt = q.attempt, lease_owner = q.lease_owner,
        lease_token = q.lease_token, lease_expires_at_ms = q.lease_expires_at_ms, leased_at_ms = q.leased_at_ms,
@@ -132,9 +146,10 @@ UPDATE tasks
        done_outcome = q.done_outcome, last_error = q.last_error,
        counted = q.counted, scopes = q.scopes, claimed = q.claimed,
        granted_at_ms = q.granted_at_ms, retry_due_at_ms = q.retry_due_at_ms,
-       sticky_worker_id = q.sticky_worker_id, sticky_until_ms = q.sticky_until_ms
+       sticky_worker_id = q.sticky_worker_id, sticky_until_ms = q.sticky_until_ms,
+       held_by = q.held_by
   FROM {rows} WHERE tasks.task_id = q.task_id;
 
 -- name: insert_task
--- takes: task_id text, queue_id bigint, namespace text, task_queue text, kind text, run_id text, activity_id text, type text, compatibility text, route text, level bigint, key text, state text, available_at_ms bigint, enqueued_at_ms bigint, attempt bigint, cost bigint, update_id text, sticky_worker_id text, sticky_until_ms bigint
+-- takes: task_id text, queue_id bigint, namespace text, task_queue text, kind text, run_id text, activity_id text, type text, compatibility text, route text, level bigint, key text, state text, available_at_ms bigint, enqueued_at_ms bigint, attempt bigint, cost bigint, update_id text, retry_due_at_ms bigint, sticky_worker_id text, sticky_until_ms bigint
 INSERT INTO tasks ({columns}) SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.n;

@@ -94,7 +94,8 @@ class _Words:
         self._values: list[Any] = []
 
     def fetch(self, sql: str) -> Fetch:
-        statement = Statement("search", sql, (), rank=0, returns_rows=True, unmerged=True, locks=False)
+        takes = tuple(("value", "text" if isinstance(each, str) else "bigint") for each in self._values)
+        statement = Statement("search", sql, takes, rank=0, returns_rows=True, unmerged=True, locks=False)
         return Fetch(statement, tuple(self._values))
 
     def put(self, value: str | int) -> str:

@@ -25,6 +25,32 @@ SELECT 1, {event}
                  ORDER BY x.sequence DESC LIMIT :most) e) t
  WHERE t.bytes_before < :bytes ORDER BY t.sequence DESC;
 
+-- Only the fields that a timeline shows: payloads may have megabytes.
+-- name: timeline_events
+-- unmerged
+-- takes: run_id text, after bigint, most bigint
+-- Of what a timeline shows nothing else of, the instant is enough.
+SELECT 1, t.sequence, t.type, t.recorded_at_ms, t.task_id,
+       CASE WHEN t.type <> 'SideEffectRecorded' AND t.type <> 'WorkflowTaskCompleted' THEN
+       json_extract(t.payload, '$.sequence', '$.activity_type', '$.child_workflow_type', '$.attempt_number',
+                    '$.started_at', '$.retry_available_at', '$.timer_kind', '$.timer_id', '$.condition_wait_id',
+                    '$.condition_key', '$.update_id', '$.update_name', '$.signal_name',
+                    '$.child_workflow_instance_id', '$.child_workflow_run_id', '$.activity_execution_id', '$.held_by') END
+  FROM events t WHERE t.run_id = :run_id AND t.sequence > :after ORDER BY t.sequence LIMIT :most;
+
+-- name: request_events
+-- unmerged
+-- takes: run_id text, after bigint, most bigint
+SELECT 1, t.sequence, t.type, t.recorded_at_ms,
+       json_extract(t.payload, '$.workflow_command_id', '$.signal_name', '$.update_name', '$.reason',
+                    '$.principal.type', '$.principal.id')
+  FROM (SELECT e.* FROM events e WHERE e.run_id = :run_id AND e.sequence = 1
+        UNION ALL
+        SELECT e.* FROM events e WHERE e.run_id = :run_id AND e.sequence > max(:after, 1)) t
+ WHERE t.type IN ('WorkflowStarted', 'SignalReceived', 'UpdateAccepted', 'CancelRequested', 'TerminateRequested',
+                  'CooperativeCancellationRequested')
+ ORDER BY t.sequence DESC LIMIT :most;
+
 -- name: last_event_of_type
 -- takes: run_id text, types text
 SELECT q.n, {event}

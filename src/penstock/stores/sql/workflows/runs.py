@@ -21,6 +21,7 @@ from penstock.errors import Reason, Unavailable
 from penstock.ports.tables.runs import RunFilter
 from penstock.ports.tables.visibility import PageStart
 from penstock.stores import mutable_columns
+from penstock.stores.sql.operations.external_payloads import record_uses
 from penstock.stores.sql.row_cache import CachedTable, TableCache, length_of
 from penstock.stores.sql.session import CachedRepository, Row
 from penstock.stores.sql.workflows.run_attributes import record_entries, replace_entries
@@ -184,6 +185,7 @@ class SqlRuns(CachedRepository[Run]):
         return [RunId(row[1]) for row in rows]
 
     def insert(self, run: Run) -> None:
+        record_uses(self._session, run.run_id, run.input)
         self._session.save("insert_run", run, row_values(run))
         record_entries(self._session, run)
 
@@ -198,6 +200,9 @@ class SqlRuns(CachedRepository[Run]):
     def save_attributes(self, run: Run) -> None:
         self._session.record("save_run_attributes", run.run_id, run.memo, run.search_attributes)
         replace_entries(self._session, run)
+
+    def release(self, instance: Instance) -> None:
+        self._session.record("release_instance", instance.namespace, instance.workflow_id, instance.run_id)
 
     def succeed(self, instance: Instance) -> None:
         self._session.record(

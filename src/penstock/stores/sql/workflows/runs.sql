@@ -69,6 +69,10 @@ UPDATE runs
 -- takes: run_id text, memo text, search_attributes text
 UPDATE runs SET memo = q.memo, search_attributes = q.search_attributes FROM {rows} WHERE runs.run_id = q.run_id;
 
+-- name: release_instance
+-- takes: namespace text, workflow_id text, run_id text
+DELETE FROM instances WHERE (namespace, workflow_id, run_id) IN (SELECT q.namespace, q.workflow_id, q.run_id FROM {rows});
+
 -- name: succeed_instance
 -- takes: namespace text, workflow_id text, run_id text, run_count bigint
 UPDATE instances SET run_id = q.run_id, run_count = q.run_count

@@ -1,0 +1,1 @@
+"""`penstock simulate`: rehearse a load, and a change of limits in it."""

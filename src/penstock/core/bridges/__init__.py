@@ -1,0 +1,1 @@
+"""Bridge adapters: webhooks of other systems that start, signal or update workflows."""

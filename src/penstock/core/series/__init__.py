@@ -1,0 +1,1 @@
+"""The time series of queues that a server keeps for charts."""

@@ -1,0 +1,1 @@
+"""Bridge events: commands of other systems, carried out once per idempotency key."""

@@ -1,0 +1,1 @@
+"""External payloads: storing and fetching their bytes, accepting references, and deleting what nothing needs."""

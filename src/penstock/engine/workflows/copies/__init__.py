@@ -1,0 +1,1 @@
+"""Runs that are made from other ones: redriven, rerun, reset and forked."""

@@ -1,0 +1,1 @@
+"""Requests of our clients, answered from a Temporal cluster."""

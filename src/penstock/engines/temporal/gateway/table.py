@@ -1,0 +1,69 @@
+"""The routes that a Temporal cluster can answer. Any other request is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.engines.temporal.gateway import activities, queues, runs, schedules, starts, workflows
+from penstock.engines.temporal.gateway.context import GatewayAnswer
+from penstock.engines.temporal.refusals import not_here
+
+_TABLE: dict[tuple[str, str], GatewayAnswer] = {
+    ("GET", "cluster/info"): queues.cluster_info,
+    ("POST", "workflows"): starts.start,
+    ("POST", "workflows/batch"): starts.start_many,
+    ("POST", "workflows/signal-with-start"): starts.signal_with_start,
+    ("GET", "workflows"): runs.list_runs,
+    ("GET", "workflows/count"): runs.count_runs,
+    ("GET", "workflows/*"): runs.describe,
+    ("GET", "workflows/*/runs/*"): runs.describe,
+    ("GET", "workflows/*/runs/*/history"): runs.history,
+    ("GET", "activities/*"): activities.describe,
+    ("GET", "activities/*/result"): activities.result,
+    ("POST", "activities/*/cancel"): activities.cancel,
+    ("POST", "activities"): activities.start,
+    ("POST", "activities/batch"): activities.start_many,
+    ("GET", "activities"): activities.list_activities,
+    ("GET", "task-queues/*"): queues.describe_queue,
+    ("GET", "activities/*/why"): queues.why_activity,
+    ("GET", "tasks/*/why"): queues.no_task,
+    ("GET", "schedules"): schedules.list_all,
+    ("POST", "schedules"): schedules.create,
+    ("GET", "schedules/*"): schedules.describe,
+    ("PUT", "schedules/*"): schedules.update,
+    ("DELETE", "schedules/*"): schedules.delete,
+    ("POST", "schedules/*/pause"): schedules.pause,
+    ("POST", "schedules/*/resume"): schedules.resume,
+    ("POST", "schedules/*/trigger"): schedules.trigger,
+    ("POST", "schedules/*/backfill"): schedules.backfill,
+    **{
+        (method, f"workflows/*{run}/{rest}"): answer
+        for run in ("", "/runs/*")
+        for method, rest, answer in (
+            ("GET", "result", workflows.result),
+            ("POST", "signal/*", workflows.signal),
+            ("POST", "query/*", workflows.query),
+            ("POST", "update/*", workflows.update),
+            ("POST", "cancel", workflows.cancel),
+            ("POST", "terminate", workflows.terminate),
+            ("GET", "why", queues.why),
+        )
+    },
+}
+
+
+def find_answer(method: str, parts: Sequence[str]) -> tuple[GatewayAnswer, list[str]]:
+    """Return the function for a request and the open parts of its path. Raises `NotOnThisEngineError`."""
+    for (verb, pattern), answer in _TABLE.items():
+        names = _matched(pattern.split("/"), parts) if verb == method else None
+        if names is not None:
+            return answer, names
+    raise not_here(f"{method} /{'/'.join(parts)}")
+
+
+def _matched(pattern: Sequence[str], parts: Sequence[str]) -> list[str] | None:
+    if len(pattern) != len(parts):
+        return None
+    if any(wanted not in ("*", given) for wanted, given in zip(pattern, parts, strict=True)):
+        return None
+    return [given for wanted, given in zip(pattern, parts, strict=True) if wanted == "*"]

@@ -1,0 +1,1 @@
+"""What a client does to runs besides starting, messaging and ending them."""

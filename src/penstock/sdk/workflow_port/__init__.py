@@ -1,0 +1,1 @@
+"""What workflow code asks of the engine that runs it."""

@@ -1,0 +1,192 @@
+"""Live pages: one stream of server-sent events a page, and one rendering a second for all who look at the same thing.
+
+A *scene* is what a stream shows: a page with its parameters, in a namespace, for a role. While anybody looks at a
+scene, one task renders its live panels, at most once a second; each stream sends the panels that differ from what it
+sent before. With no stream there is no task: a browser closes the stream of a hidden tab, so a hidden tab costs
+nothing. The interval grows with what the renderings of all scenes cost, so that together they use at most one part in
+`COST_SHARE` of a core: with many different pages open, each is a little older, and says how old. What counts is the CPU
+time of this process: waiting for a database, or for a busy machine, makes no page older than it must be.
+
+A stream ends after `STREAM_S`, and the browser opens the next one, which checks the session again. A session has at
+most `STREAMS_MAX` streams, because a browser allows six connections to a host; one more is told to pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Final
+
+import structlog
+from msgspec import Struct
+
+from penstock.errors import PenstockError
+
+INTERVAL_S: Final = 1.0
+COST_SHARE: Final = 30
+STREAM_S: Final = 60.0
+STREAMS_MAX: Final = 4
+GRACE_S: Final = 2.0
+SCENES_MAX: Final = 500
+RENDERING_S_MAX: Final = 30.0
+"""A rendering that takes longer is given up: others wait for their turn."""
+log = structlog.get_logger("penstock.dashboard")
+
+
+class Scene(Struct, frozen=True):
+    """What a stream shows; streams with equal scenes share their renderings."""
+
+    page: str
+    path: tuple[tuple[str, str], ...]
+    query: tuple[tuple[str, str], ...]
+    namespace: str
+    role: str
+    """Its role decides what a visitor sees, so visitors of one role share what was rendered."""
+
+
+Panels = Mapping[str, str]
+Render = Callable[[Scene], Awaitable[Panels]]
+
+
+class _Showing:
+    """The newest rendering of a scene, and how many streams show it."""
+
+    def __init__(self) -> None:
+        self.panels: Panels = {}
+        self.trouble: str | None = None
+        self.streams = 0
+        self.cost_s = 0.0
+        """The smaller cost of the last two renderings: what a first one or a long run costs once is no rule."""
+        self.latest_s = 0.0
+        self.changed = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class LiveHub:
+    """The scenes that somebody looks at.
+
+    Args:
+        render: Renders the live panels of a scene.
+    """
+
+    def __init__(self, render: Render) -> None:
+        self._render = render
+        self._showings: dict[Scene, _Showing] = {}
+        self._sessions: Counter[str] = Counter()
+        self._closing = asyncio.Event()
+        self._turn = asyncio.Lock()
+        """Renderings happen one at a time, so that what one costs can be measured."""
+
+    @property
+    def open_streams(self) -> int:
+        return sum(self._sessions.values())
+
+    def close(self) -> None:
+        """End all streams, because the server stops."""
+        self._closing.set()
+        for showing in self._showings.values():
+            showing.changed.set()
+
+    async def closed(self) -> None:
+        """Wait until the server stops."""
+        await self._closing.wait()
+
+    async def stream(self, scene: Scene, session_id: str) -> AsyncIterator[bytes]:
+        """Events for one browser, until the stream has lasted its time or the server stops.
+
+        Args:
+            scene: What it shows.
+            session_id: The session whose streams are counted.
+        """
+        if not await self._has_room(session_id):
+            yield b"event: paused\ndata: too many\n\n"
+            return
+        showing = self._showings.setdefault(scene, _Showing())
+        showing.streams += 1
+        self._sessions[session_id] += 1
+        if showing.task is None or showing.task.done():
+            showing.task = asyncio.create_task(self._keep_rendering(scene, showing), name="penstock-live")
+        try:
+            async for event in self._events(showing):
+                yield event
+        finally:
+            self._sessions[session_id] -= 1
+            showing.streams -= 1
+            if not showing.streams:
+                self._showings.pop(scene, None)
+                if showing.task is not None:
+                    showing.task.cancel()
+
+    async def _has_room(self, session_id: str) -> bool:
+        """Whether the session may have one more stream; that of a page that was left just now is still ending."""
+        ends_at = time.monotonic() + GRACE_S
+        while self._sessions[session_id] >= STREAMS_MAX or len(self._showings) >= SCENES_MAX:
+            if time.monotonic() >= ends_at or self._closing.is_set():
+                return False
+            await asyncio.sleep(GRACE_S / 20)
+        return True
+
+    async def _events(self, showing: _Showing) -> AsyncIterator[bytes]:
+        sent: dict[str, str] = {}
+        ends_at = time.monotonic() + STREAM_S
+        while not self._closing.is_set() and time.monotonic() < ends_at:
+            changed = showing.changed
+            if showing.trouble is not None:
+                yield _event("trouble", showing.trouble)
+            elif news := {name: html for name, html in showing.panels.items() if sent.get(name) != html}:
+                sent |= news
+                yield _event(None, "".join(_partial(name, html) for name, html in news.items()))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, ends_at - time.monotonic())):
+                    await changed.wait()
+
+    async def _keep_rendering(self, scene: Scene, showing: _Showing) -> None:
+        while not self._closing.is_set():
+            async with self._turn:
+                began_at, before_s = time.perf_counter(), time.process_time()
+                await self._render_once(scene, showing)
+                took_s = time.perf_counter() - began_at
+                # The process may have done other work meanwhile, but not for longer than the rendering took.
+                cost_s = min(took_s, time.process_time() - before_s)
+                showing.cost_s, showing.latest_s = min(showing.latest_s, cost_s), cost_s
+            event, showing.changed = showing.changed, asyncio.Event()
+            event.set()
+            await asyncio.sleep(max(0.0, max(INTERVAL_S, COST_SHARE * self.cost_s) - took_s))
+
+    async def _render_once(self, scene: Scene, showing: _Showing) -> None:
+        """Render the panels, or note the trouble: whatever ends a rendering, the next one is tried."""
+        try:
+            async with asyncio.timeout(RENDERING_S_MAX):
+                showing.panels, showing.trouble = await self._render(scene), None
+        except PenstockError as error:
+            showing.trouble = error.message
+        except TimeoutError:
+            log.warning("a page of the dashboard takes too long", page=scene.page, seconds=RENDERING_S_MAX)
+            showing.trouble = "The server does not come to read what this page shows."
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            log.warning("a page of the dashboard was interrupted", page=scene.page)
+            showing.trouble = "The server interrupted this page."
+        except Exception as error:
+            log.error("a page of the dashboard failed", page=scene.page, exc_info=error)
+            showing.trouble = "The server failed; see its log for the cause."
+
+    @property
+    def cost_s(self) -> float:
+        """CPU seconds that one rendering of every scene takes."""
+        return sum(each.cost_s for each in self._showings.values())
+
+
+def _partial(name: str, html: str) -> str:
+    return f'<hx-partial hx-target="#{name}" hx-swap="outerMorph">{html}</hx-partial>'
+
+
+def _event(name: str | None, data: str) -> bytes:
+    head = f"event: {name}\n" if name else ""
+    lines = "".join(f"data: {line}\n" for line in data.splitlines())
+    return f"{head}{lines}\n".encode()

@@ -1,0 +1,330 @@
+"""Changes of one queue: its cap, its rate, its pause, and the weight, cap, rate and pause of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from penstock.ports.gather import gather
+from penstock.server.dashboard.page_rows import Outcome, Values
+from penstock.server.dashboard.page_templates import link
+from penstock.server.dashboard.pages import effects
+from penstock.server.dashboard.pages.change_dialog import (
+    DialogField,
+    common,
+    dialog,
+    entered,
+    lenient,
+    moved,
+    number,
+    who_set,
+    whole,
+)
+from penstock.server.dashboard.pages.effects import Effect
+from penstock.server.dashboard.view import Act, View
+from penstock.server.operation import Body
+
+
+def _kind(values: View | Act) -> str:
+    given = values.query.get("kind") if isinstance(values, View) else values.form.get("kind")
+    return "workflow" if given == "workflow" else "activity"
+
+
+def _address(view: View, *parts: str) -> str:
+    return link("queues", view.path["name"], *parts, namespace=view.namespace, kind=_kind(view))
+
+
+async def _described(view: View) -> tuple[Body, Body, Body]:
+    """The admission, the counts and the limits of the queue's tasks of one kind."""
+    kind, name = _kind(view), view.path["name"]
+    body, limits = await gather(
+        view.read("describe_task_queue", name=name),
+        view.read("read_task_queue_limits", {"task_queue_type": kind}, name=name),
+    )
+    return body["admission"][f"{kind}_tasks"], body["stats"][f"{kind}_tasks"], limits
+
+
+async def cap_dialog(view: View) -> Values:
+    name, kind = view.path["name"], _kind(view)
+    section, counts, limits = await _described(view)
+    cap = limits["limits"]["max_active_leases_per_queue"]
+    rate = limits["limits"]["max_dispatches_per_minute"]
+    shown = "" if cap["value"] is None else str(cap["value"])
+    shown_rate = "" if rate["value"] is None else str(rate["value"])
+    text, text_rate = entered(view.query, "to", shown), entered(view.query, "dispatches", shown_rate)
+    new, new_rate = lenient(whole, text, "to"), lenient(whole, text_rate, "dispatches")
+    scope = f"queue:{view.namespace}/{name}/{kind}"
+    waiting = counts["ready_count"]
+    replaced = who_set(cap["live"], view.now_ms)
+    return dialog(
+        f"Change the cap of {name}",
+        f"Apply to {name}",
+        _address(view, "cap"),
+        _address(view, "cap"),
+        [
+            *effects.of_cap(section, waiting, new, scope),
+            *(effects.of_minute(new_rate) if text_rate != shown_rate else ()),
+        ],
+        fields=[
+            DialogField("to", f"Leases, {shown or 'no limit'} now", text, "no limit", narrow=True),
+            DialogField("dispatches", "Dispatches a minute", text_rate, "no limit", narrow=True),
+        ],
+        hidden={
+            "kind": kind,
+            "if_version": str(limits["version"]),
+            "was": f"{shown}|{shown_rate}",
+        },
+        given=view.query,
+        warning=f"{shown} was {replaced}. This replaces that change." if replaced else "",
+        version=limits["version"],
+        command=(
+            *("task-queue", "limits", "set", name, "--type", kind, "--max-active-leases", _or_default(new)),
+            *(("--max-dispatches-per-minute", _or_default(new_rate)) if text_rate != shown_rate else ()),
+        ),
+        expires=True,
+    )
+
+
+async def change_cap(act: Act) -> Outcome:
+    name, kind = act.path["name"], _kind(act)
+    was = act.form.get("was", "|").split("|")
+    new, per_minute = whole(act.text("to"), "to"), whole(act.text("dispatches"), "dispatches")
+    body = {
+        "task_queue_type": kind,
+        "max_active_leases_per_queue": "default" if new is None else new,
+        "if_version": whole(act.text("if_version"), "if_version"),
+    }
+    if "dispatches" in act.form and (act.text("dispatches") or "") != was[-1]:
+        body["max_dispatches_per_minute"] = "default" if per_minute is None else per_minute
+        if (act.text("to") or "") == was[0]:
+            del body["max_active_leases_per_queue"]
+    changed = await _changed(act, "change_task_queue_limits", body | common(act))
+    value = changed["limits"]["max_active_leases_per_queue"]["value"]
+    return Outcome(f"{name}: the cap is {'off' if value is None else value} (v{changed['version']})")
+
+
+async def rate_dialog(view: View) -> Values:
+    name, kind = view.path["name"], _kind(view)
+    body, config = await gather(
+        view.read("describe_task_queue", name=name),
+        view.read("read_task_queue_config", {"task_queue_type": kind}, name=name),
+    )
+    counts, live = body["stats"][f"{kind}_tasks"], config["queue_rps_limit"]
+    value = live["value"] if isinstance(live, dict) else live
+    text = entered(view.query, "to", "" if value is None else f"{value:g}")
+    new = lenient(number, text, "to")
+    return dialog(
+        f"Change the rate of {name}",
+        f"Apply to {name}",
+        _address(view, "rate"),
+        _address(view, "rate"),
+        effects.of_rate(counts["ready_count"], new),
+        fields=[DialogField("to", "Dispatches a second", text, "no limit", inputmode="decimal", narrow=True)],
+        hidden={"kind": kind, "if_version": str(config["version"])},
+        now=who_set(live, view.now_ms) if isinstance(live, dict) else "",
+        warning="A rate has no end: it stays until somebody changes it.",
+        version=config["version"],
+        given=view.query,
+        command=("task-queue", "set-rate", name, text or "default"),
+    )
+
+
+async def change_rate(act: Act) -> Outcome:
+    name = act.path["name"]
+    new = number(act.text("to"), "to")
+    body = {
+        "task_queue_type": _kind(act),
+        "queue_rps_limit": "default" if new is None else new,
+        "reason": act.text("reason"),
+        "if_version": whole(act.text("if_version"), "if_version"),
+    }
+    await _changed(act, "configure_task_queue", body)
+    return Outcome(f"{name}: the rate is {'off' if new is None else f'{new:g} a second'}")
+
+
+async def pause_dialog(view: View) -> Values:
+    name, kind = view.path["name"], _kind(view)
+    section, counts, _ = await _described(view)
+    return dialog(
+        f"Pause {name}",
+        f"Pause {name}",
+        _address(view, "pause"),
+        _address(view, "pause"),
+        effects.of_pause(counts["ready_count"], section["leased_count"]),
+        hidden={"kind": kind},
+        given=view.query,
+        command=("task-queue", "pause", name, "--type", kind),
+        expires=True,
+    )
+
+
+async def pause(act: Act) -> Outcome:
+    name, kind = act.path["name"], _kind(act)
+    await act.change("pause_task_queue", {"task_queue_type": kind} | common(act), name=name)
+    return Outcome(f"{name} is paused: its {kind} tasks wait")
+
+
+async def resume_dialog(view: View) -> Values:
+    name, kind = view.path["name"], _kind(view)
+    _, counts, limits = await _described(view)
+    paused = limits["limits"]["paused"]
+    return dialog(
+        f"Resume {name}",
+        f"Resume {name}",
+        _address(view, "resume"),
+        _address(view, "resume"),
+        effects.of_resume(counts["ready_count"]),
+        hidden={"kind": kind},
+        now=f"The pause was {who_set(paused['live'], view.now_ms)}." if paused["live"] else "",
+        given=view.query,
+        command=("task-queue", "resume", name, "--type", kind),
+    )
+
+
+async def resume(act: Act) -> Outcome:
+    name, kind = act.path["name"], _kind(act)
+    body = {"task_queue_type": kind, "reason": act.text("reason")}
+    await act.change("resume_task_queue", body, name=name)
+    return Outcome(f"{name} is resumed")
+
+
+async def key_dialog(view: View) -> Values:
+    name, key, kind = view.path["name"], view.path["key"], _kind(view)
+    of_kind = {"task_queue_type": kind}
+    body, config = await gather(
+        view.read("list_task_queue_keys", of_kind | {"key": key}, name=name),
+        view.read("read_task_queue_config", of_kind, name=name),
+    )
+    keys = body["keys"]
+    mine = keys[0] if keys else {}
+    waiting = sum(each["backlog_count"] for each in keys)
+    was = _KeySettings(
+        f"{mine.get('weight') or 1:g}",
+        _or_empty(mine.get("max_running")),
+        "yes" if mine.get("state") == "paused" else "no",
+        _or_empty(mine.get("rps_limit")),
+    )
+    now = _KeySettings(
+        entered(view.query, "weight", was.weight),
+        entered(view.query, "cap", was.cap),
+        view.query.get("paused", was.paused),
+        entered(view.query, "rate", was.rate),
+    )
+    shown = _key_effects(was, now, keys, key, waiting)
+    return dialog(
+        f"Settings of the key {key} in {name}",
+        f"Apply to {key}",
+        _address(view, "keys", key),
+        _address(view, "keys", key),
+        shown,
+        fields=[
+            DialogField("weight", "Weight", now.weight, "of its tasks", "decimal", narrow=True),
+            DialogField("cap", "Most that run", now.cap, "no limit", narrow=True),
+            DialogField("rate", "Dispatches a second", now.rate, "no limit", "decimal", narrow=True),
+            DialogField(
+                "paused", "Paused", now.paused, options=(("no", "no"), ("yes", "yes: its tasks wait"))
+            ),
+        ],
+        hidden={
+            "kind": kind,
+            "if_version": str(config["version"]),
+            "was": "|".join(astuple(was)),
+        },
+        version=config["version"],
+        given=view.query,
+        command=_key_command(view, was, now),
+    )
+
+
+class _KeySettings(Struct, frozen=True):
+    """The texts of the fields of a key's dialog."""
+
+    weight: str = ""
+    cap: str = ""
+    paused: str = ""
+    rate: str = ""
+
+
+def _key_effects(
+    was: _KeySettings, now: _KeySettings, keys: Sequence[Body], key: str, waiting: int
+) -> list[Effect]:
+    """What the change of a key would do."""
+    if now.paused == "yes" and was.paused == "no":
+        return effects.of_pause(waiting, 0)[:1]
+    shown: list[Effect] = []
+    if now.weight != was.weight or (now.cap, now.rate) == (was.cap, was.rate):
+        shown += effects.of_weight(keys, key, lenient(number, now.weight, "weight"))
+    if now.cap != was.cap:
+        running = keys[0]["running"] if keys else 0
+        shown += effects.of_key_cap(waiting, running, lenient(whole, now.cap, "cap"))
+    if now.rate != was.rate:
+        shown += effects.of_rate(waiting, lenient(number, now.rate, "rate"), "this key")
+    return shown
+
+
+def _key_command(view: View, was: _KeySettings, now: _KeySettings) -> list[str]:
+    """The words of the command that changes what differs."""
+    key = view.path["key"]
+    words = ["task-queue", "config", "set", "-t", view.path["name"], "--task-queue-type", _kind(view)]
+    if now.weight != was.weight:
+        words += ["--fairness-key-weight", f"{key}={now.weight or 'default'}"]
+    if now.cap != was.cap:
+        words += ["--key-max-running", f"{key}={now.cap or 'default'}"]
+    if now.rate != was.rate:
+        words += ["--key-rps-limit", f"{key}={now.rate or 'default'}"]
+    if now.paused != was.paused:
+        words += ["--pause-key" if now.paused == "yes" else "--resume-key", key]
+    return words
+
+
+async def change_key(act: Act) -> Outcome:
+    """Change what differs from what the dialog began with."""
+    name, key = act.path["name"], act.path["key"]
+    was = _KeySettings(*(act.form.get("was", "") + "|||").split("|")[:4])
+    weight, cap, paused, rate = (act.text(each) for each in _KeySettings.__struct_fields__)
+    body: Body = {
+        "task_queue_type": _kind(act),
+        "reason": act.text("reason"),
+        "if_version": whole(act.text("if_version"), "if_version"),
+    }
+    if (weight or "") != was.weight:
+        if weight is None:
+            body["unset_fairness_weight_overrides"] = [key]
+        else:
+            body["set_fairness_weight_overrides"] = {key: number(weight, "weight")}
+    of_key: Body = {}
+    if (cap or "") != was.cap:
+        of_key["max_running"] = "default" if cap is None else whole(cap, "cap")
+    if (rate or "") != was.rate:
+        of_key["rps_limit"] = "default" if rate is None else number(rate, "rate")
+    if (paused or "no") != was.paused:
+        of_key["paused"] = paused == "yes"
+    if of_key:
+        body["keys"] = {key: of_key}
+    if not of_key and not any("overrides" in field for field in body):
+        return Outcome(f"{key}: nothing was changed")
+    await _changed(act, "configure_task_queue", body)
+    return Outcome(f"{key} in {name} is changed")
+
+
+async def _changed(act: Act, operation: str, body: Body) -> Body:
+    """The response of a change of the queue; a conflict says what moved."""
+    name = act.path["name"]
+
+    async def read() -> Sequence[Body]:
+        query = {"task_queue_type": _kind(act), "limit": "5"}
+        found = await act.read("read_task_queue_config_history", query, name=name)
+        changes: Sequence[Body] = found["changes"]
+        return changes
+
+    return await moved(act, act.change(operation, body, name=name), read)
+
+
+def _or_empty(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"
+
+
+def _or_default(value: int | None) -> str:
+    return "default" if value is None else str(value)

@@ -1,0 +1,1 @@
+"""External payloads over HTTP: upload, fetch, and the test of the storage."""

@@ -1,0 +1,1 @@
+"""External storage: a directory, or an S3-compatible service."""

@@ -1,0 +1,1 @@
+"""Bridge adapters on the wire."""

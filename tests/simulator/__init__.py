@@ -1,0 +1,1 @@
+"""The simulator: the server's own decisions on a virtual clock."""
