@@ -124,17 +124,16 @@ async def test_what_a_screen_reader_reads_is_what_was_agreed(
         with live.running(live.server(tmp_path, url)) as (server,):
             furnished = time.monotonic()
             _furnish(server)
-            page = await _signed_in(browsing, server)
-            await page.goto(f"{server.url}/ui{path}")
-            try:
-                await assert_tree(page.locator("main"), golden, volatile=VOLATILE)
-            except AssertionError:
-                if time.monotonic() - furnished < FRESH_S or number == TRIES_MAX - 1:
-                    raise
-            else:
-                return
-            finally:
-                await page.close()
+            async with browsing:
+                page = await _signed_in(browsing, server)
+                await page.goto(f"{server.url}/ui{path}")
+                try:
+                    await assert_tree(page.locator("main"), golden, volatile=VOLATILE)
+                except AssertionError:
+                    if time.monotonic() - furnished < FRESH_S or number == TRIES_MAX - 1:
+                        raise
+                else:
+                    return
 
 
 async def test_no_page_scrolls_sideways_on_a_phone(

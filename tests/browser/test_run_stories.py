@@ -280,20 +280,21 @@ async def test_a_worker_is_killed_and_its_lease_comes_back_before_ones_eyes(
         workers = [subprocess.Popen([sys.executable, str(program), "slow"], env=environment, cwd=tmp_path)]
         try:
             start(server, "order-1")
-            page = await signed_in(browsing, server)
-            await page.goto(f"{server.url}/ui/runs/order-1")
-            charge = page.locator("#run-timeline tr", has_text=re.compile("charge"))
-            await expect(charge.locator("rect.run")).to_have_count(1)
-            workers[0].send_signal(signal.SIGKILL)
-            workers[0].wait()
-            workers.append(
-                subprocess.Popen([sys.executable, str(program), "quick"], env=environment, cwd=tmp_path)
-            )
-            await expect(page.locator("#run-head")).to_contain_text("Closed")
-            await expect(charge).to_contain_text("2")
-            await expect(page.locator("#run-history")).to_contain_text('"charged"')
-            await assert_accessible(page)
-            await _look_along_the_timeline(page)
+            async with browsing:
+                page = await signed_in(browsing, server)
+                await page.goto(f"{server.url}/ui/runs/order-1")
+                charge = page.locator("#run-timeline tr", has_text=re.compile("charge"))
+                await expect(charge.locator("rect.run")).to_have_count(1)
+                workers[0].send_signal(signal.SIGKILL)
+                workers[0].wait()
+                workers.append(
+                    subprocess.Popen([sys.executable, str(program), "quick"], env=environment, cwd=tmp_path)
+                )
+                await expect(page.locator("#run-head")).to_contain_text("Closed")
+                await expect(charge).to_contain_text("2")
+                await expect(page.locator("#run-history")).to_contain_text('"charged"')
+                await assert_accessible(page)
+                await _look_along_the_timeline(page)
         finally:
             for each in workers:
                 each.kill()
@@ -334,18 +335,19 @@ async def test_an_approval_is_given_and_the_run_goes_on_before_ones_eyes(
         try:
             body = {"workflow_id": "leave-1", "workflow_type": "approvals", "task_queue": "office"}
             call(server, "POST", "/api/workflows", body)
-            page = await signed_in(browsing, server)
-            await page.goto(f"{server.url}/ui/runs/leave-1")
-            await page.get_by_role("button", name="Send approve").click()
-            dialog = page.get_by_role("dialog", name="Signal leave-1")
-            await expect(dialog.get_by_label("Name of the signal")).to_have_value("approve")
-            await expect(dialog.get_by_label(re.compile("Arguments"))).to_have_value('[""]')
-            await dialog.get_by_label(re.compile("Arguments")).fill('["Ada"]')
-            await assert_accessible(page)
-            await dialog.get_by_role("button", name="Send the signal").click()
-            await expect(page.locator("#run-head")).to_contain_text("Closed")
-            await expect(page.locator("#run-history")).to_contain_text("approved by Ada")
-            await expect(page.locator("#run-asks")).to_be_hidden()
+            async with browsing:
+                page = await signed_in(browsing, server)
+                await page.goto(f"{server.url}/ui/runs/leave-1")
+                await page.get_by_role("button", name="Send approve").click()
+                dialog = page.get_by_role("dialog", name="Signal leave-1")
+                await expect(dialog.get_by_label("Name of the signal")).to_have_value("approve")
+                await expect(dialog.get_by_label(re.compile("Arguments"))).to_have_value('[""]')
+                await dialog.get_by_label(re.compile("Arguments")).fill('["Ada"]')
+                await assert_accessible(page)
+                await dialog.get_by_role("button", name="Send the signal").click()
+                await expect(page.locator("#run-head")).to_contain_text("Closed")
+                await expect(page.locator("#run-history")).to_contain_text("approved by Ada")
+                await expect(page.locator("#run-asks")).to_be_hidden()
         finally:
             worker.kill()
             worker.wait()
@@ -374,12 +376,13 @@ async def test_a_link_signs_in_once_and_its_code_is_never_in_an_address(
     try:
         assert process.stdout is not None
         link = json.loads(process.stdout.readline())["dashboard"]
-        page = await browsing.open(link)
-        await expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
-        assert "code" not in page.url
-        browsing.expect_trouble("40[0-9]|Failed to load")
-        again = await browsing.open(link)
-        await expect(again.get_by_label("Token")).to_be_visible()
+        async with browsing:
+            page = await browsing.open(link)
+            await expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
+            assert "code" not in page.url
+            browsing.expect_trouble("40[0-9]|Failed to load")
+            again = await browsing.open(link)
+            await expect(again.get_by_label("Token")).to_be_visible()
     finally:
         process.terminate()
         process.wait()

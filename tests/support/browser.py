@@ -110,14 +110,24 @@ class WatchedBrowsing:
         """Do not fail for notes that match `pattern`: this test provokes them."""
         self._expected.append(re.compile(pattern))
 
+    async def __aenter__(self) -> WatchedBrowsing:
+        """Close the pages at the end of the block, before the server goes that they are connected to."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._close_pages()
+
     async def close(self) -> None:
         """Close the pages and fail if one of them did what it must not do."""
-        for context in self._contexts:
-            await context.close()
+        await self._close_pages()
         unexpected = [
             each for each in self.troubles if not any(known.search(each) for known in self._expected)
         ]
         assert not unexpected, "the page did what it must not do:\n" + "\n".join(unexpected)
+
+    async def _close_pages(self) -> None:
+        while self._contexts:
+            await self._contexts.pop().close()
 
     async def _new_context(self, host: str, theme: Theme, width: int, height: int) -> BrowserContext:
         context = await self.browser.new_context(
