@@ -110,7 +110,11 @@ class TemporalServices:
         spec = self._spec
         where = WorkerIdentity(spec.namespace, queue, spec.identity)
         return TemporalActivities(
-            list(spec.registry.activities.values()), spec.converter, where, _runner_options(spec)
+            list(spec.registry.activities.values()),
+            spec.converter,
+            where,
+            _runner_options(spec),
+            runs_local=spec.options.max_concurrent_local_activities > 0,
         )
 
     def _worker(self, queue: str, activities: TemporalActivities) -> Worker:
@@ -178,12 +182,15 @@ def queue_rate(options: WorkerOptions, config: DispatchConfig | None, queue: str
 
 
 def _tuner(options: WorkerOptions) -> WorkerTuner:
-    """Return fixed slots. A cache needs two workflow task slots: one of them serves the sticky queue."""
+    """Return fixed slots. A cache needs two workflow task slots: one of them serves the sticky queue.
+
+    Local activities of a worker without slots for them fail; they need one slot for that.
+    """
     least = 2 if options.max_cached_workflows else 1
     return WorkerTuner.create_composite(
         workflow_supplier=FixedSizeSlotSupplier(max(options.max_concurrent_workflow_tasks, least)),
         activity_supplier=FixedSizeSlotSupplier(options.max_concurrent_activity_tasks),
-        local_activity_supplier=FixedSizeSlotSupplier(options.max_concurrent_local_activities),
+        local_activity_supplier=FixedSizeSlotSupplier(max(1, options.max_concurrent_local_activities)),
         nexus_supplier=FixedSizeSlotSupplier(1),
     )
 

@@ -17,6 +17,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 
 from penstock.engines.temporal.gateway.context import GatewayRequest, Json, refusals
+from penstock.engines.temporal.gateway.filters import visibility_query
 from penstock.engines.temporal.gateway.requests import shown_attributes
 from penstock.engines.temporal.payloads import CONVERTER
 from penstock.engines.temporal.refusals import not_here
@@ -119,7 +120,7 @@ async def list_runs(request: GatewayRequest) -> Json:
         page = await request.client.workflow_service.list_workflow_executions(
             ListWorkflowExecutionsRequest(
                 namespace=request.client.namespace,
-                query=str(request.query.get("query") or ""),
+                query=_query(request),
                 page_size=int(request.query.get("page_size") or 100),
                 next_page_token=base64.b64decode(token) if token else b"",
             )
@@ -132,8 +133,15 @@ async def list_runs(request: GatewayRequest) -> Json:
     return {"workflows": rows, "next_page_token": following}
 
 
+def _query(request: GatewayRequest) -> str:
+    query = request.query
+    return visibility_query(
+        query.get("query"), status=query.get("status"), workflow_type=query.get("workflow_type")
+    )
+
+
 async def count_runs(request: GatewayRequest) -> Json:
-    query = str(request.query.get("query") or "")
+    query = _query(request)
     grouped = request.query.get("group_by") == "status"
     with refusals("instance_not_found", "The count"):
         found = await request.client.workflow_service.count_workflow_executions(
