@@ -66,6 +66,10 @@ class CliSession:
         from penstock.cli.transport.connection import Target
         from penstock.cli.transport.engine_connection import EngineConnection
 
+        if self.signature_key is not None:
+            raise click.UsageError(
+                "--signature-key: Temporal has no signed requests; pass the API key as --token."
+            )
         return EngineConnection(
             Target.parse(DEFAULT_SERVER),
             token=self.token or os.environ.get(TOKEN_VARIABLE) or None,

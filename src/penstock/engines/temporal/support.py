@@ -59,6 +59,7 @@ class SupportRule:
 
 
 _ENFORCED, _ROUGHLY, _NOT = SupportLevel.ENFORCED, SupportLevel.APPROXIMATED, SupportLevel.REFUSED
+_FOR_CACHE: Final = "unless max_cached_workflows is 0: one of them serves the workflows in memory"
 RULES: Final = (
     SupportRule("worker_config.default_task_queue", _ENFORCED, "the queue of the start"),
     SupportRule("worker_config.activity_queues.**", _ENFORCED, "arguments of each call"),
@@ -82,6 +83,15 @@ RULES: Final = (
         "by the server, divided over the partitions of the queue; eager activities are off",
     ),
     SupportRule("queue_options.**", _ENFORCED, "arguments of each call"),
+    SupportRule(
+        "worker_runtime_profiles.profiles.*.max_concurrent_workflow_tasks", _ROUGHLY, f"two, {_FOR_CACHE}", 1
+    ),
+    SupportRule(
+        "worker_runtime_profiles.profiles.*.max_concurrent_workflow_task_polls",
+        _ROUGHLY,
+        f"two, {_FOR_CACHE}",
+        1,
+    ),
     SupportRule("worker_runtime_profiles.**", _ENFORCED, "arguments of the worker; zero is zero"),
     SupportRule("worker_scopes.**", _ENFORCED, "by the worker program"),
     SupportRule("temporal_config.**", _ENFORCED, "by the worker that runs the workflow"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import (
@@ -24,7 +24,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from penstock.engines.temporal.definitions import REJECTED
+from penstock.engines.temporal.definitions import REJECTED, WRONG_ARGUMENTS
 from penstock.engines.temporal.failures import from_temporal
 from penstock.engines.temporal.gateway import requests
 from penstock.engines.temporal.gateway.context import GatewayRequest, Json, refusals
@@ -40,7 +40,9 @@ from penstock.sdk.failures import (
 )
 from penstock.sdk.failures import TimeoutError as TimedOut
 
-_QUERY_TIMEOUT = timedelta(seconds=10)
+_UNKNOWN_UPDATE: Final = "expected but not found, and there is no dynamic handler"
+"""Words of temporalio for an update that the workflow has no handler for."""
+_QUERY_TIMEOUT: Final = timedelta(seconds=10)
 
 
 async def result(request: GatewayRequest) -> Json:
@@ -118,7 +120,7 @@ async def query(request: GatewayRequest) -> Json:
             raise refusal(409, {"reason": "query_workflow_state_unavailable", "message": text}) from error
         is_unknown = "expected but not found" in text
         reason = "rejected_unknown_query" if is_unknown else "query_rejected"
-        body = {"reason": reason, "message": f"Query {name!r}: {text}", "failure": {"message": text}}
+        body = {"reason": reason, "message": text, "failure": {"message": text}}
         raise refusal(409, body) from error
     except Exception as error:
         if _timed_out(error):
@@ -166,15 +168,18 @@ async def update(request: GatewayRequest) -> Json:
 
 
 def _update_refused(name: str, error: WorkflowUpdateFailedError) -> Exception:
-    """Return the refusal: a rejection, or a failure."""
+    """Return the refusal: an unknown update, arguments that do not fit, a rejection, or a failure."""
     cause: Any = from_temporal(error.cause)
     is_rejected = isinstance(cause, ApplicationError) and cause.type == REJECTED
     if is_rejected and cause.__cause__ is not None:
         cause = cause.__cause__
     text = str(getattr(cause, "message", cause))
     reason = "update_validator_rejected" if is_rejected else "update_failed"
-    body = {"reason": reason, "message": f"Update {name!r}: {text}", "failure": failure_of(cause, DEFAULT)}
-    return refusal(422, body)
+    if isinstance(cause, ApplicationError) and cause.type == WRONG_ARGUMENTS:
+        reason = "invalid_update_arguments"
+    elif _UNKNOWN_UPDATE in text:
+        reason, text = "unknown_update", f"This workflow has no update {name!r}: {text}"
+    return refusal(422, {"reason": reason, "message": text, "failure": failure_of(cause, DEFAULT)})
 
 
 async def cancel(request: GatewayRequest) -> Json:
