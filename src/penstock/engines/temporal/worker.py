@@ -121,15 +121,14 @@ class TemporalServices:
         spec, options = self._spec, self._spec.options
         settings = RunSettings(spec.converter, spec.dispatch, spec.interceptors)
         definitions = list(spec.registry.workflows.values()) if options.max_concurrent_workflow_tasks else []
+        runner = GuardedRunner(definitions)
         return Worker(
             self._client,
             task_queue=queue,
             workflows=[temporal_class(each, settings) for each in definitions],
             activities=activities.functions,
-            workflow_runner=GuardedRunner(),
-            unsandboxed_workflow_runner=GuardedRunner(
-                frozenset(each.name for each in definitions if not each.is_guarded)
-            ),
+            workflow_runner=runner,
+            unsandboxed_workflow_runner=runner,
             identity=spec.identity,
             build_id=spec.build_id or spec.identity,
             debug_mode=options.debug_mode,
