@@ -48,8 +48,6 @@ from penstock.sdk.workflows.dynamic_calls import handler_arguments, run_argument
 
 REJECTED = "UpdateRejected"
 """Type of the error by which a validator rejects an update: its cause is what the validator raised."""
-WRONG_ARGUMENTS = "WrongArguments"
-"""Type of the error for a message whose number of arguments does not fit its handler."""
 LOG = logging.getLogger("penstock.workflow")
 
 
@@ -204,7 +202,7 @@ class WorkflowShell:
         if not handler.parameters.accepts(len(values)):
             raise ApplicationError(
                 f'{handler.kind} "{name}" takes {handler.parameters.in_words()} arguments, not {len(values)}',
-                type=WRONG_ARGUMENTS,
+                type="WrongArguments",
                 non_retryable=True,
             )
         return values, headers

@@ -222,6 +222,8 @@ def check_options(spec: WorkerSpec) -> None:
         raise not_here("metrics of a worker", "temporalio has metrics of its own: set its Runtime")
     if options.process_recycle_over_bytes is not None:
         raise not_here("process_recycle_over_bytes")
+    if options.report_source_lines:
+        raise not_here("report_source_lines", "they are for the dashboard of our server")
     if len(spec.task_queues) > 1:
         raise not_here(
             "a worker of several task queues that share their slots", "run one worker for each queue"

@@ -52,7 +52,7 @@ _FIELDS: Final = frozenset(
         *requests.ID_FIELDS,
     }
 )
-_STATUSES: Final = {
+ACTIVITY_STATUSES: Final = {
     ActivityExecutionStatus.RUNNING: "running",
     ActivityExecutionStatus.COMPLETED: "completed",
     ActivityExecutionStatus.FAILED: "failed",
@@ -101,7 +101,7 @@ async def start(request: GatewayRequest) -> Json:
     return {
         "activity_id": activity_id,
         "workflow_run_id": answer.run_id,
-        "outcome": "started_new" if answer.started else "returned_existing",
+        "outcome": "started_new" if answer.started else "returned_existing_active",
     }
 
 
@@ -180,7 +180,7 @@ async def list_activities(request: GatewayRequest) -> Json:
 
 
 def _row(found: Any) -> Json:
-    status = _STATUSES.get(found.status, "running")
+    status = ACTIVITY_STATUSES.get(found.status, "running")
     closed = found.close_time
     return {
         "activity_id": found.activity_id,

@@ -118,7 +118,7 @@ def _started(body: Json, answer: Any) -> Json:
         "workflow_id": body["workflow_id"],
         "run_id": answer.run_id,
         "workflow_type": body["workflow_type"],
-        "outcome": "started_new" if answer.started else "returned_existing",
+        "outcome": "started_new" if answer.started else "returned_existing_active",
     }
 
 

@@ -24,7 +24,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from penstock.engines.temporal.definitions import REJECTED, WRONG_ARGUMENTS
+from penstock.engines.temporal.definitions import REJECTED
 from penstock.engines.temporal.failures import from_temporal
 from penstock.engines.temporal.gateway import requests
 from penstock.engines.temporal.gateway.context import GatewayRequest, Json, refusals
@@ -40,8 +40,7 @@ from penstock.sdk.failures import (
 )
 from penstock.sdk.failures import TimeoutError as TimedOut
 
-_UNKNOWN_UPDATE: Final = "expected but not found, and there is no dynamic handler"
-"""Words of temporalio for an update that the workflow has no handler for."""
+_NO_SERVER: Final = "connect error"
 _QUERY_TIMEOUT: Final = timedelta(seconds=10)
 
 
@@ -132,10 +131,11 @@ async def query(request: GatewayRequest) -> Json:
 
 def _timed_out(error: BaseException | None) -> bool:
     cause = error.__cause__ if error is not None and not isinstance(error, RPCError) else error
-    return isinstance(cause, RPCError) and cause.status in (
-        RPCStatusCode.DEADLINE_EXCEEDED,
-        RPCStatusCode.CANCELLED,
-        RPCStatusCode.UNAVAILABLE,
+    return (
+        isinstance(cause, RPCError)
+        and cause.status
+        in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.UNAVAILABLE)
+        and _NO_SERVER not in cause.message
     )
 
 
@@ -161,25 +161,21 @@ async def update(request: GatewayRequest) -> Json:
                     value = await started.result()
                     found |= {"update_status": "completed", "result_envelope": envelope_of(value)}
         except WorkflowUpdateFailedError as error:
-            raise _update_refused(name, error) from error
+            raise _update_refused(error) from error
         except (TimeoutError, RPCTimeoutOrCancelledError):
             return {"run_id": handle.run_id, "update_status": "accepted", "result_envelope": None}
     return found
 
 
-def _update_refused(name: str, error: WorkflowUpdateFailedError) -> Exception:
-    """Return the refusal: an unknown update, arguments that do not fit, a rejection, or a failure."""
+def _update_refused(error: WorkflowUpdateFailedError) -> Exception:
+    """Return the refusal: a rejection, or a failure."""
     cause: Any = from_temporal(error.cause)
     is_rejected = isinstance(cause, ApplicationError) and cause.type == REJECTED
     if is_rejected and cause.__cause__ is not None:
         cause = cause.__cause__
-    text = str(getattr(cause, "message", cause))
     reason = "update_validator_rejected" if is_rejected else "update_failed"
-    if isinstance(cause, ApplicationError) and cause.type == WRONG_ARGUMENTS:
-        reason = "invalid_update_arguments"
-    elif _UNKNOWN_UPDATE in text:
-        reason, text = "unknown_update", f"This workflow has no update {name!r}: {text}"
-    return refusal(422, {"reason": reason, "message": text, "failure": failure_of(cause, DEFAULT)})
+    message = str(getattr(cause, "message", cause))
+    return refusal(422, {"reason": reason, "message": message, "failure": failure_of(cause, DEFAULT)})
 
 
 async def cancel(request: GatewayRequest) -> Json:
