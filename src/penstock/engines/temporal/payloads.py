@@ -89,8 +89,7 @@ def plain_arguments(given: object) -> list[Any]:
     Args:
         given: an envelope, as the SDK sends it, or plain JSON, as commands do. Our server takes the same forms.
     """
-    blob = given if isinstance(given, str) else parse(given, "input").blob
-    found = payload_codec.decode(blob)
+    found = payload_codec.decode(parse(given, "input").blob)
     return found if isinstance(found, list) else [found]
 
 

@@ -135,6 +135,9 @@ LOST: Final = (
     ("Priority levels 0 to 9", "Temporal's five; fairness by its own rules, for each partition"),
     ("Prefetch, batches of claims, quarantine, child processes with `--processes`", "none"),
     ("`start_delay`, `good_until`, `cost_estimate`, `build_id` of an activity", "refused at the call"),
+    ("Caps on runs (`concurrency_key`), backoffs that do not grow by one factor", "refused at the start"),
+    ("Schedules of tasks and of the dispatch file (`@app.task(schedule=…)`)", "refused; see below"),
+    ("`report_source_lines` of a worker", "refused"),
     ("Business keys, batch operations, following a history", "search attributes, `temporal` CLI"),
 )
 """What a move to Temporal loses beyond settings, for the guide."""
