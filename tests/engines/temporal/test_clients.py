@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from temporalio import activity as temporal_activity
 from temporalio import workflow as temporal_workflow
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner
 from temporalio.worker import Worker as TemporalWorker
@@ -24,6 +25,7 @@ from penstock.client import (
     WorkflowExecutionStatus,
     WorkflowIDConflictPolicy,
 )
+from penstock.engines.temporal.gateway import runs
 from penstock.engines.temporal.plugin import PenstockPlugin
 from penstock.failures import (
     ActivityFailureError,
@@ -152,6 +154,19 @@ async def test_the_filters_of_a_list_are_applied(temporal_client: Client) -> Non
     assert await listed(query=ours, status="running", workflow_type="Waits") == ["filtered-2"]
     assert await listed(query=ours, workflow_type="It's \\ another") == []
     await temporal_client.get_workflow_handle("filtered-2").terminate()
+
+
+async def test_the_last_heartbeat_is_told_in_utc_wherever_the_command_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    beat = PendingActivityInfo()
+    beat.last_heartbeat_time.FromSeconds(86_400)
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        found = await runs._pending(beat)
+    time.tzset()
+    assert found["last_heartbeat_at"] == "1970-01-02T00:00:00.000Z"
 
 
 async def test_a_list_of_activities_has_all_pages(temporal_client: Client) -> None:

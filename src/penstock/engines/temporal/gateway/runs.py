@@ -16,6 +16,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 
+from penstock.core.timestamps import iso
 from penstock.engines.temporal.gateway.context import GatewayRequest, Json, refusals
 from penstock.engines.temporal.gateway.filters import visibility_query
 from penstock.engines.temporal.gateway.requests import shown_attributes
@@ -77,7 +78,7 @@ async def _pending(activity: Any) -> Json:
         "activity_execution_id": activity.activity_id,
         "activity_type": activity.activity_type.name,
         "attempt_count": activity.attempt,
-        "last_heartbeat_at": beat.ToDatetime().astimezone().isoformat() if beat.seconds else None,
+        "last_heartbeat_at": iso(beat.ToMilliseconds()) if beat.seconds else None,
         "last_heartbeat": {"details": details[0] if len(details) == 1 else details} if details else None,
         "last_failure": activity.last_failure.message or None,
         "state": PendingActivityState.Name(activity.state).removeprefix("PENDING_ACTIVITY_STATE_").lower(),
