@@ -7,6 +7,7 @@ schedule is due again at once while it is behind; one step deals with one fire, 
 from __future__ import annotations
 
 from datetime import tzinfo
+from itertools import chain
 from typing import Final
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 
 from penstock.core.schedules.overlap import SkipReason
 from penstock.core.schedules.record import FireRecord, ScheduleRecord, ScheduleStatus
-from penstock.core.schedules.spec import ScheduleSpec, fires_at_ms, next_moment
+from penstock.core.schedules.spec import ScheduleSpec, fires_at_ms, moments, next_moment
 
 MISSED_AT_ONCE: Final = 1_000
 """Missed moments that one step counts."""
@@ -49,15 +50,21 @@ def next_step(record: ScheduleRecord, spec: ScheduleSpec, zone: tzinfo, now_ms: 
         return BufferedFire()
     if record.nominal_at_ms is None or _fires_at(record, spec, zone, record.nominal_at_ms) > now_ms:
         return None
+    return _missed(record, spec, zone, record.nominal_at_ms, now_ms) or DueFire(record.nominal_at_ms)
+
+
+def _missed(
+    record: ScheduleRecord, spec: ScheduleSpec, zone: tzinfo, first_ms: int, now_ms: int
+) -> MissedMoments | None:
+    """The moments from `first_ms` on that are older than the catch-up window; None if there are none."""
     oldest_ms = now_ms - record.policies.catchup_window_s * 1000
-    nominal_ms: int | None = record.nominal_at_ms
-    first_ms, last_ms, count = record.nominal_at_ms, record.nominal_at_ms, 0
-    while nominal_ms is not None and _fires_at(record, spec, zone, nominal_ms) < oldest_ms:
-        last_ms, count = nominal_ms, count + 1
-        if count == MISSED_AT_ONCE:
+    last_ms, count = first_ms, 0
+    for nominal_ms in chain([first_ms], moments(spec, zone, first_ms)):
+        is_older = nominal_ms + spec.jitter_ms < oldest_ms
+        if count == MISSED_AT_ONCE or not (is_older or _fires_at(record, spec, zone, nominal_ms) < oldest_ms):
             break
-        nominal_ms = next_moment(spec, zone, nominal_ms)
-    return MissedMoments(first_ms, last_ms, count) if count else DueFire(record.nominal_at_ms)
+        last_ms, count = nominal_ms, count + 1
+    return MissedMoments(first_ms, last_ms, count) if count else None
 
 
 def recomputed(record: ScheduleRecord, spec: ScheduleSpec, zone: tzinfo, zone_version: str) -> ScheduleRecord:
