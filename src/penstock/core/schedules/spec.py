@@ -112,7 +112,8 @@ class _Merge:
 
     def __init__(self, spec: ScheduleSpec, zone: tzinfo) -> None:
         self._spec, self._zone = spec, zone
-        self._sources = tuple(dict.fromkeys((*spec.wall_clocks, *spec.intervals)))
+        sources: tuple[WallClock | Interval, ...] = (*spec.wall_clocks, *spec.intervals)
+        self._sources = tuple(dict.fromkeys(sources))
         self._found: list[int | None] = [-1] * len(self._sources)
         self._cost_of_skip = 1 + len(spec.skip) // _SKIPS_PER_LOOK
         self.looks = 0
