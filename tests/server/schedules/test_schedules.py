@@ -289,6 +289,16 @@ class TestPreviews:
         )
         assert all("1970" <= each < "9001" for each in body["next_fire_times"])
 
+    async def test_a_skipped_day_without_hours_is_named_since_it_skips_nothing(
+        self, penstock: Client
+    ) -> None:
+        days = [{"day_of_month": [25]}, {"day_of_month": [24], "hour": [9]}]
+        spec = {"cron_expressions": ["0 9 * * *"], "skip": days}
+        found = (await penstock.post("/api/schedules/preview", {"spec": spec})).expect(200).json
+        [warning] = found["warnings"]
+        assert warning["reason"] == "skips_nothing"
+        assert "day of month 25" in warning["message"]
+
     async def test_frequent_fires_are_counted(self, penstock: Client) -> None:
         asked = {"spec": {"cron_expressions": ["* * * * *"]}}
         body = (await penstock.post("/api/schedules/preview", asked)).expect(200).json
