@@ -110,6 +110,9 @@ async def test_the_life_of_a_schedule(everywhere: Client) -> None:
         "ScheduleDeleted",
     ]
     assert (rest["has_more"], rest["next_cursor"]) == (False, None)
+    by = {"type": "auth:token", "id": "operator"}
+    found = [(each["principal"], each["payload"]["principal"]) for each in history["events"]]
+    assert found == [(by, by)] * 3
     assert await create(everywhere) != name
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core import json_text
+from penstock.core.attribution import caused_by
 from penstock.core.schedules.due import after_moment, resumed_cursor, with_due
 from penstock.core.schedules.record import (
     SCHEDULED_BY_ID,
@@ -112,7 +113,7 @@ async def create(ctx: EngineContext, new: NewSchedule) -> ScheduleRecord:
                 schedule_key=key,
                 sequence=1,
                 type=ScheduleEventType.CREATED,
-                payload="{}",
+                payload=json_text.written(caused_by(ctx.caller)),
                 at_ms=tx.now_ms,
             )
         )

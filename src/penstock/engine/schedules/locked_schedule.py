@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from penstock.core import json_text
+from penstock.core.attribution import caused_by
 from penstock.core.schedules.due import after_moment, exhausted, recomputed, with_due, with_due_kept
 from penstock.core.schedules.overlap import (
     BUFFER_MAX,
@@ -96,7 +97,7 @@ class LockedSchedule:
                 schedule_key=self.record.schedule_key,
                 sequence=sequence,
                 type=kind,
-                payload=json_text.written(payload),
+                payload=json_text.written({**payload, **caused_by(self._ctx.caller)}),
                 workflow_id=None if fire is None else fire.workflow_id,
                 run_id=None if fire is None else fire.run_id,
                 at_ms=self._tx.now_ms,
