@@ -213,6 +213,10 @@ REFUSED_FIELDS: list[tuple[dict[str, Any], str]] = [
         {"action": ACTION | {"execution_timeout_seconds": 1, "run_timeout_seconds": 2}},
         "action.run_timeout_seconds",
     ),
+    (
+        {"action": ACTION | {"workflow_run_timeout": 1, "run_timeout_seconds": 2}},
+        "action.workflow_run_timeout",
+    ),
 ]
 
 
