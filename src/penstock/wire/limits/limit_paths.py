@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from penstock.errors import InvalidInput, Reason, ValidationFailed
 from penstock.schema.nearest import nearest
-from penstock.wire.limits.limit_requests import ChangeGroupLimits, ChangeQueueLimits, ChangeScopeLimits
+from penstock.wire.limits.limit_requests import ChangeGroupLimits, ChangeOwnLimits, ChangeQueueLimits
 from penstock.wire.requests import ConfigureQueue, RequestModel
 
 _NOT_LIMITS = frozenset({"reason", "if_version", "expires_in_seconds", "ends_at", "task_queue_type"})
@@ -100,7 +100,7 @@ def _known(target: LimitTarget) -> frozenset[str]:
     if target.scope == "queue":
         names = _fields(ConfigureQueue) | _fields(ChangeQueueLimits)
         return names | {WEIGHTS, KEYS, "task_queue_type", *_ALIASES}
-    return _fields(ChangeGroupLimits if target.scope == "group" else ChangeScopeLimits)
+    return _fields(ChangeGroupLimits if target.scope == "group" else ChangeOwnLimits)
 
 
 def _fields(shape: type[RequestModel]) -> frozenset[str]:
