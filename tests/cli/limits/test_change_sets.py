@@ -144,6 +144,22 @@ def test_an_edit_sends_all_that_the_change_set_does_then(server: RecordedServer,
     }
 
 
+def test_what_was_granted_under_an_applied_change_set_is_shown_beside_the_hour_before(
+    server: RecordedServer, ask: Run
+) -> None:
+    server.answer("GET", f"{PATH}/cs-1", change_set("applied", applied_at=bodies.later(hours=-1)))
+    grants = {"version": 3, "grants": 7, "wait_p50_ms": 90_000, "wait_p95_ms": None, "wait_max_ms": None}
+    scopes = [
+        {"scope": "queue:default/orders/activity", "is_current": False, "before": grants, "under": grants}
+    ]
+    gaps = ["The journal begins after the apply: earlier grants are not counted."]
+    server.answer("GET", f"{PATH}/cs-1/effect", {"scopes": scopes, "is_complete": False, "gaps": gaps})
+    result = ask("change", "show", "cs-1")
+    assert "1 minute" in result.stdout
+    assert "until its next change" in result.stdout
+    assert "The journal begins after the apply" in result.stderr
+
+
 @pytest.mark.parametrize("verb", ["new", "rollback"])
 def test_the_glass_is_broken_only_to_apply(server: RecordedServer, ask: Run, verb: str) -> None:
     what = ["--set", CAP] if verb == "new" else ["cs-1"]

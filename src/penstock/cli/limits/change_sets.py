@@ -14,6 +14,7 @@ from penstock.cli.limits.change_settings import asked_settings
 from penstock.cli.output.exits import echo_err
 from penstock.cli.output.hints import command_hint
 from penstock.cli.output.screen import Screen, ScreenCell, plain
+from penstock.cli.output.times import span
 from penstock.cli.transport.connection import PathIdentifier
 from penstock.cli.transport.session import CliSession
 
@@ -157,8 +158,13 @@ def list_change_sets(session: CliSession, state: str | None, limit: int, page_to
 @_ID
 @click.pass_obj
 def show(session: CliSession, change_set_id: str) -> None:
-    """Show a change set, what its settings have now, and what is in its way."""
-    session.show(session.connect().get("change-sets", PathIdentifier(change_set_id)), _draw)
+    """Show a change set, what its settings have now, what is in its way, and what was granted under it."""
+    connection = session.connect()
+    body = connection.get("change-sets", PathIdentifier(change_set_id)).body
+    if body.get("applied_at"):
+        effect = connection.get("change-sets", PathIdentifier(change_set_id), "effect").body
+        body |= {"effect": {name: effect[name] for name in ("scopes", "is_complete", "gaps")}}
+    session.show_data(body, lambda screen: _draw(screen, body))
 
 
 @change.verb("plan", example="penstock change plan 01JQ")
@@ -275,6 +281,32 @@ def _draw(screen: Screen, body: dict[str, Any]) -> None:
         now=lambda row: _value(row["now"]),
     )
     _draw_approvals(screen, body.get("approvals") or {})
+    _draw_effect(screen, body.get("effect") or {})
+
+
+def _draw_effect(screen: Screen, effect: dict[str, Any]) -> None:
+    rows = [
+        {"scope": each["scope"], "when": when, **each[part]}
+        for each in effect.get("scopes") or []
+        for part, when in (
+            ("before", "hour before"),
+            ("under", "now" if each["is_current"] else "until its next change"),
+        )
+    ]
+    screen.rows(
+        rows,
+        "scope:name, settings=when, version, grants, waited p50=wait_p50_ms, p95=wait_p95_ms, longest=wait_max_ms",
+        "Granted under it",
+        waited_p50=lambda row: _wait(row["wait_p50_ms"]),
+        p95=lambda row: _wait(row["wait_p95_ms"]),
+        longest=lambda row: _wait(row["wait_max_ms"]),
+    )
+    for each in effect.get("gaps") or []:
+        echo_err(each)
+
+
+def _wait(ms: int | None) -> ScreenCell:
+    return plain(None if ms is None else span(ms / 1_000))
 
 
 def _draw_approvals(screen: Screen, approvals: dict[str, Any]) -> None:

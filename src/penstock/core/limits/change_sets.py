@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from penstock.core.limits.policies import KeySettings, LimitSetting, Policy
@@ -150,6 +150,8 @@ class ChangeSet(Struct, frozen=True):
     lacked: int = 0
     """How many approvals a scheduled one lacked when it was refused."""
     break_glass: BreakGlass | None = None
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """The version of each scope that the apply made, by which grants cite it."""
     edited_at_ms: int | None = None
     """When its author replaced what it did before; None: never."""
 

@@ -305,6 +305,8 @@ class _Application:
         self._admission = Admission()
         self._queues: dict[str, Queue] = {}
         """The locked queues that have items, by scope."""
+        self._versions: dict[str, int] = {}
+        """The versions of all scopes after the change."""
         self._others: Sequence[Queue] = ()
         """The other queues that changed scopes limit, locked."""
 
@@ -344,7 +346,8 @@ class _Application:
         self.items = items = as_found(found.items, self.state.current, now_ms)
         await self.write(author, _log_reason(found))
         approvals = counting(found, self.state.versions, now_ms)
-        done = replace(applied(found, items, author, now_ms), approvals=approvals)
+        done = applied(found, items, author, now_ms)
+        done = replace(done, approvals=approvals, versions=self._versions)
         self._tx.change_sets.save(done)
         return done
 
@@ -352,6 +355,7 @@ class _Application:
         """Write all items, with log entries, and have them take effect at the next grant."""
         tx, before = self._tx, self._admission
         changes = self._scope_changes(author, reason)
+        self._versions = dict(self.state.versions) | {each.name: each.policy.version for each in changes}
         after = await admission.save_scopes(self._ctx, tx, before, changes) if changes else before
         queues = []
         joined: dict[str, list[Queue]] = {}
@@ -361,6 +365,7 @@ class _Application:
                 change = QueueChange(self._ctx, tx, self._queues[scope], update, author, after)
                 await change.make()
                 queues.append(change.after)
+                self._versions[scope] = change.after.policy.version
                 for name in change.joined:
                     joined.setdefault(name, []).append(change.after)
         if changes:

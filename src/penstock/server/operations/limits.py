@@ -94,6 +94,14 @@ LIMIT_OPERATIONS: Final = (
         change_sets.plan,
     ),
     Operation(
+        "GET",
+        f"{_CHANGE_SET}/effect",
+        "read_change_set_effect",
+        "Read what was granted under a change set, with waits, and in the hour before it, from the journal.",
+        Family.WORK,
+        change_sets.effect,
+    ),
+    Operation(
         "POST",
         f"{_CHANGE_SET}/approve",
         "approve_change_set",

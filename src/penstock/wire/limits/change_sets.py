@@ -10,6 +10,7 @@ from msgspec import Meta, field
 
 from penstock.core.limits.admission import EVERYWHERE, queue_of_scope
 from penstock.core.limits.change_approvals import ApprovalVerdict
+from penstock.core.limits.change_effects import GrantsUnder, ScopeEffect
 from penstock.core.limits.change_sets import (
     BreakGlass,
     ChangeItem,
@@ -95,6 +96,7 @@ def shown(change_set: ChangeSet) -> Body:
         "approved_by": [each.by for each in change_set.approvals],
         "break_glass": _break_glass(change_set.break_glass),
         "refused_because": _refusal(change_set),
+        "versions": dict(change_set.versions),
         "items": [_item(each) for each in change_set.items],
     }
 
@@ -129,6 +131,34 @@ def approvals(wanted: int, missing: int, verdicts: Sequence[ApprovalVerdict]) ->
             }
             for each in verdicts
         ],
+    }
+
+
+def effect(change_set: ChangeSet, scopes: Sequence[ScopeEffect], gaps: Sequence[str]) -> Body:
+    """What was granted under a change set, and under the settings before it."""
+    return {
+        "change_set_id": change_set.change_set_id,
+        "scopes": [
+            {
+                "scope": each.scope,
+                "is_current": each.is_current,
+                "before": _under(each.before),
+                "under": _under(each.under),
+            }
+            for each in scopes
+        ],
+        "is_complete": not gaps,
+        "gaps": list(gaps),
+    }
+
+
+def _under(each: GrantsUnder) -> Body:
+    return {
+        "version": each.version,
+        "grants": each.grants,
+        "wait_p50_ms": each.p50_ms,
+        "wait_p95_ms": each.p95_ms,
+        "wait_max_ms": each.longest_ms,
     }
 
 

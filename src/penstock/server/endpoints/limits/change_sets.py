@@ -10,7 +10,7 @@ from penstock.core.limits.admission import EVERYWHERE, queue_scope
 from penstock.core.limits.change_sets import ChangeSetState, ItemTarget, KeySetting, Stored
 from penstock.core.operations.limits_view import LimitPart, Parts, cluster_parts, group_parts, namespace_parts
 from penstock.core.permissions import Principal
-from penstock.engine.limits import change_approvals, change_plans, change_sets
+from penstock.engine.limits import change_approvals, change_effects, change_plans, change_sets
 from penstock.engine.limits.change_set_state import ChangeSetView
 from penstock.engine.limits.change_sets import ApplyRequest, ChangeSetRequest
 from penstock.engine.limits.policies import KeySettingsChange, Unset
@@ -72,6 +72,11 @@ async def read(call: OperationCall) -> Response:
 async def plan(call: OperationCall) -> Response:
     found = await change_plans.plan(call.ctx, call.namespace, _id(call))
     return Response(_body(found.view) | plan_wire.plan(found.view.change_set, found.checks))
+
+
+async def effect(call: OperationCall) -> Response:
+    found = await change_effects.effect(call.ctx, call.namespace, _id(call))
+    return Response(wire.effect(found.change_set, found.scopes, found.gaps))
 
 
 async def list_all(call: OperationCall) -> Response:
