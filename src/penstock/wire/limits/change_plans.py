@@ -91,7 +91,8 @@ def _message(each: ChangeCheck) -> str:
     item, use = each.item, each.use
     match each.kind:
         case CheckKind.APPROVALS:
-            return f"{count_text(each.count, 'approval')} of somebody other than the author missing."
+            is_missing = "is" if each.count == 1 else "are"
+            return f"{count_text(each.count, 'approval')} by others than its author {is_missing} missing."
         case CheckKind.ADMIN:
             return "It changes limits of all namespaces, so all that is done with it needs the admin role."
     assert item is not None, "the other checks concern an item"
