@@ -160,6 +160,15 @@ def test_what_was_granted_under_an_applied_change_set_is_shown_beside_the_hour_b
     assert "The journal begins after the apply" in result.stderr
 
 
+def test_a_list_marks_change_sets_for_which_the_glass_was_broken(server: RecordedServer, ask: Run) -> None:
+    glass = {"by": "root", "reason": "fire", "missing_approvals": 1, "at": bodies.later()}
+    found = [change_set("applied", break_glass=glass), change_set("withdrawn", change_set_id="cs-2")]
+    server.answer("GET", PATH, {"change_sets": found, "next_page_token": None})
+    first, second = ask("change", "list").stdout.splitlines()[1:3]
+    assert "applied, BREAK-GLASS" in first
+    assert "BREAK-GLASS" not in second
+
+
 @pytest.mark.parametrize("verb", ["new", "rollback"])
 def test_the_glass_is_broken_only_to_apply(server: RecordedServer, ask: Run, verb: str) -> None:
     what = ["--set", CAP] if verb == "new" else ["cs-1"]

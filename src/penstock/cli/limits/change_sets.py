@@ -13,7 +13,7 @@ from penstock.cli.inputs import SecondsParam, given
 from penstock.cli.limits.change_settings import asked_settings
 from penstock.cli.output.exits import echo_err
 from penstock.cli.output.hints import command_hint
-from penstock.cli.output.screen import Screen, ScreenCell, plain
+from penstock.cli.output.screen import Screen, ScreenCell, plain, status
 from penstock.cli.output.times import span
 from penstock.cli.transport.connection import PathIdentifier
 from penstock.cli.transport.session import CliSession
@@ -249,7 +249,8 @@ def _say_next(body: dict[str, Any]) -> None:
     change_set_id, missing = str(body["change_set_id"]), (body.get("approvals") or {}).get("missing")
     if missing:
         approve = command_hint("change", "approve", change_set_id)
-        echo_err(f"Nothing is changed yet. It needs the approval of {missing} other people: {approve}.")
+        people = "person" if missing == 1 else "people"
+        echo_err(f"Nothing is changed yet. It needs the approval of {missing} other {people}: {approve}.")
     elif not body.get("apply_at"):
         echo_err(f"Nothing is changed yet. Apply it with {command_hint('change', 'apply', change_set_id)}.")
 
@@ -290,7 +291,7 @@ def _draw_effect(screen: Screen, effect: dict[str, Any]) -> None:
         for each in effect.get("scopes") or []
         for part, when in (
             ("before", "hour before"),
-            ("under", "now" if each["is_current"] else "until its next change"),
+            ("under", "in force" if each["is_current"] else "until its next change"),
         )
     ]
     screen.rows(
@@ -344,8 +345,15 @@ def _draw_list(screen: Screen, body: dict[str, Any]) -> None:
         body["change_sets"],
         "change set=change_set_id:name, state:status, settings, author, created=created_at:when, reason=change_reason",
         empty="No change set yet. Propose one with penstock change new.",
+        state=_listed_state,
         settings=lambda row: plain(len(row["items"])),
     )
+
+
+def _listed_state(row: dict[str, Any]) -> ScreenCell:
+    if row.get("break_glass"):
+        return ScreenCell(f"{row['state']}, BREAK-GLASS", "bold red")
+    return status(row["state"])
 
 
 def _value(value: object) -> ScreenCell:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from penstock.core.limits.policies import LimitSetting
 from penstock.errors import InvalidInput, Reason, ValidationFailed
 from penstock.schema.nearest import nearest
 from penstock.wire.limits.limit_requests import ChangeGroupLimits, ChangeOwnLimits, ChangeQueueLimits
@@ -52,6 +53,11 @@ def requests_for(limits: LimitSettings) -> Iterator[tuple[str, Mapping[str, Any]
     target, settings = limits.target, dict(limits.settings)
     for name in settings:
         check_setting(target, name)
+        if name == LimitSetting.CHANGE_APPROVALS:
+            raise InvalidInput(
+                Reason.VALIDATION_FAILED,
+                f"{target}.{name} says who approves changes; it changes nothing of a load. Leave it out.",
+            )
     if target.scope != "queue":
         yield _path(target), settings
         return
