@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
@@ -84,3 +85,15 @@ def test_compose_starts_two_servers_after_one_migration() -> None:
     assert services["migrate"]["command"] == ["db", "migrate"]
     named = re.findall(r"\./([\w./-]+)", " ".join(services["proxy"]["volumes"]))
     assert all((DEPLOY / name).is_file() for name in named)
+
+
+def test_the_chart_reads_only_values_that_it_declares_and_its_defaults_fit_their_schema() -> None:
+    chart = DEPLOY / "chart"
+    values: dict[str, Any] = yaml.safe_load((chart / "values.yaml").read_text())
+    jsonschema_rs.validate(json.loads((chart / "values.schema.json").read_text()), values)
+    for template in (chart / "templates").iterdir():
+        for path in re.findall(r"\.Values((?:\.\w+)+)", template.read_text()):
+            found: Any = values
+            for name in path.strip(".").split("."):
+                assert name in found, f"{template.name} reads .Values{path}"
+                found = found[name]
