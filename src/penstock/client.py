@@ -1,6 +1,14 @@
 """Public module for clients: `from penstock.client import Client`."""
 
 from penstock.sdk.clients.batch_operations import BatchPreview, BatchResult
+from penstock.sdk.clients.change_sets.descriptions import (
+    BrokenGlass,
+    ChangeSetApproval,
+    ChangeSetCheck,
+    ChangeSetDescription,
+    ChangeSetItem,
+    ChangeSetPlan,
+)
 from penstock.sdk.clients.client import Client
 from penstock.sdk.clients.descriptions import (
     ActivityExecutionDescription,
@@ -69,6 +77,12 @@ __all__ = [
     "ActivityStart",
     "BatchPreview",
     "BatchResult",
+    "BrokenGlass",
+    "ChangeSetApproval",
+    "ChangeSetCheck",
+    "ChangeSetDescription",
+    "ChangeSetItem",
+    "ChangeSetPlan",
     "Client",
     "ClientConfig",
     "ClientInterceptor",

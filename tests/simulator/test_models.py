@@ -20,6 +20,7 @@ from penstock.simulator.changes import (
 )
 from penstock.simulator.model_file import generate, read_model
 from penstock.simulator.quantiles import Quantiles, uniform
+from penstock.wire.limits.limit_paths import LimitSettings, LimitTarget, requests_for
 from tests.simulator.loads import backlog, model, workers
 
 ROOT = Path(__file__).parents[2]
@@ -141,6 +142,12 @@ def test_a_setting_names_its_limit_and_value(text: str, path: tuple[str, tuple[s
 def test_a_setting_that_names_no_limit_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         parse_setting(text)
+
+
+def test_approvals_of_changes_cannot_be_rehearsed() -> None:
+    asked = LimitSettings(LimitTarget("namespace"), {"change_approvals": 1})
+    with pytest.raises(InvalidInput, match="changes nothing of a load"):
+        list(requests_for(asked))
 
 
 @pytest.mark.parametrize("text", ["-1", "q=", "q=many", "=x", "1e9", "2000x"])

@@ -93,6 +93,90 @@ def test_a_rollback_is_proposed_with_its_reason_and_applied_on_request(
     assert [each.body for each in server.requests] == [{"reason": "slow database"}] * 2 + [{}]
 
 
+def test_a_change_set_without_its_approvals_says_how_to_get_them(server: RecordedServer, ask: Run) -> None:
+    given = {"by": "ben", "at": bodies.later(), "state": "outdated", "expires_at": bodies.later(hours=9)}
+    since = {"changed_since": ["queue:default/orders/activity"]}
+    lacking = {"wanted": 2, "missing": 2, "given": [given | since]}
+    server.answer("POST", PATH, change_set(approvals=lacking, plan="0123456789abcdef"), 201)
+    result = ask("change", "new", "--set", CAP, *WHY)
+    assert "approval of 2 other people: `penstock change approve cs-1`" in " ".join(result.stderr.split())
+    assert "Approvals: 2 wanted, 2 missing" in result.stdout
+    assert "no, outdated: queue:default/orders/activity changed since" in result.stdout
+
+
+def test_approvals_and_applies_name_the_plan_that_was_reviewed(server: RecordedServer, ask: Run) -> None:
+    for verb in ("approve", "unapprove", "apply"):
+        server.answer("POST", f"{PATH}/cs-1/{verb}", change_set())
+    ask("change", "approve", "cs-1", "--plan", "0123456789abcdef")
+    ask("change", "unapprove", "cs-1")
+    ask("change", "apply", "cs-1", "--plan", "0123456789abcdef", "--at", "2099-01-01T00:00:00Z")
+    ask("change", "apply", "cs-1", "--break-glass", "the database burns")
+    assert [each.body for each in server.requests] == [
+        {"plan": "0123456789abcdef"},
+        {},
+        {"apply_at": "2099-01-01T00:00:00Z", "plan": "0123456789abcdef"},
+        {"break_glass": "the database burns"},
+    ]
+
+
+def test_a_broken_glass_is_the_first_thing_that_is_shown(server: RecordedServer, ask: Run) -> None:
+    glass = {"by": "root", "reason": "fire", "missing_approvals": 1, "at": bodies.later()}
+    server.answer("GET", f"{PATH}/cs-1", change_set("applied", break_glass=glass))
+    first = ask("change", "show", "cs-1").stdout.splitlines()[0]
+    assert "BREAK-GLASS: applied by root without 1 of its approvals: fire" in first
+
+
+def test_a_plan_is_shown_in_words_with_what_stops_it(server: RecordedServer, ask: Run) -> None:
+    checks = [{"check": "closes", "stops": False, "path": CAP, "message": "It closes the task queue orders."}]
+    plan = change_set(plan="0123456789abcdef", summary=["The cap falls from 5 to 0."], checks=checks)
+    server.answer("GET", f"{PATH}/cs-1/plan", plan)
+    shown = ask("change", "plan", "cs-1").stdout
+    for text in ("The cap falls from 5 to 0.", "It closes the task queue orders.", "0123456789abcdef"):
+        assert text in shown
+
+
+def test_an_edit_sends_all_that_the_change_set_does_then(server: RecordedServer, ask: Run) -> None:
+    server.answer("PUT", f"{PATH}/cs-1", change_set())
+    ask("change", "edit", "cs-1", "--set", CAP, *WHY)
+    assert server.only_request.body == {
+        "queues": {"orders": {"max_active_leases": 5}},
+        "reason": "slow database",
+    }
+
+
+def test_what_was_granted_under_an_applied_change_set_is_shown_beside_the_hour_before(
+    server: RecordedServer, ask: Run
+) -> None:
+    server.answer("GET", f"{PATH}/cs-1", change_set("applied", applied_at=bodies.later(hours=-1)))
+    grants = {"version": 3, "grants": 7, "wait_p50_ms": 90_000, "wait_p95_ms": None, "wait_max_ms": None}
+    scopes = [
+        {"scope": "queue:default/orders/activity", "is_current": False, "before": grants, "under": grants}
+    ]
+    gaps = ["The journal begins after the apply: earlier grants are not counted."]
+    server.answer("GET", f"{PATH}/cs-1/effect", {"scopes": scopes, "is_complete": False, "gaps": gaps})
+    result = ask("change", "show", "cs-1")
+    assert "1 minute" in result.stdout
+    assert "until its next change" in result.stdout
+    assert "The journal begins after the apply" in result.stderr
+
+
+def test_a_list_marks_change_sets_for_which_the_glass_was_broken(server: RecordedServer, ask: Run) -> None:
+    glass = {"by": "root", "reason": "fire", "missing_approvals": 1, "at": bodies.later()}
+    found = [change_set("applied", break_glass=glass), change_set("withdrawn", change_set_id="cs-2")]
+    server.answer("GET", PATH, {"change_sets": found, "next_page_token": None})
+    first, second = ask("change", "list").stdout.splitlines()[1:3]
+    assert "applied, BREAK-GLASS" in first
+    assert "BREAK-GLASS" not in second
+
+
+@pytest.mark.parametrize("verb", ["new", "rollback"])
+def test_the_glass_is_broken_only_to_apply(server: RecordedServer, ask: Run, verb: str) -> None:
+    what = ["--set", CAP] if verb == "new" else ["cs-1"]
+    result = ask("change", verb, *what, *WHY, "--break-glass", "fire")
+    assert (result.exit_code, server.requests) == (2, [])
+    assert "give --apply too" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -12,12 +12,14 @@ from penstock.core.limits.policies import LimitSetting
 from penstock.core.model import TaskKind
 from penstock.engine.limits import admission, change_sets, policies
 from penstock.engine.limits.admission import ScopeUpdate
-from penstock.engine.limits.change_sets import ChangeSetRequest, ChangeSetView
+from penstock.engine.limits.change_set_state import ChangeSetView
+from penstock.engine.limits.change_sets import ChangeSetRequest
 from penstock.engine.limits.policies import PolicyUpdate, SettingChange
 from penstock.engine.maintenance.sweepers.due_timers import due_change_sets
 from penstock.errors import ValidationFailed
 from tests.engine.support.scene import Scene, a_poll, charge
 from tests.support.claims import leased_of
+from tests.support.people import operator
 
 QUEUE = queue_scope("default", "orders", "activity")
 CAP, RATE = ItemTarget(QUEUE, "max_running"), ItemTarget(QUEUE, "queue_rps_limit")
@@ -25,15 +27,16 @@ WEIGHT = ItemTarget(QUEUE, "fairness_weight_override", "acme")
 OF_NAMESPACE = ItemTarget(namespace_scope("default"), "max_running")
 AGING_WAIT, AGING_EVERY = ItemTarget(QUEUE, "aging_wait_seconds"), ItemTarget(QUEUE, "aging_every")
 HOUR_MS = 3_600_000
+ADA, BEN = operator("ada"), operator("ben")
 
 
 async def propose(scene: Scene, asked: dict[ItemTarget, Stored], **options: Any) -> ChangeSetView:
-    return await change_sets.propose(scene.ctx, "default", ChangeSetRequest(asked, "why", **options), "ada")
+    return await change_sets.propose(scene.ctx, "default", ChangeSetRequest(asked, "why", **options), ADA)
 
 
 async def applied(scene: Scene, asked: dict[ItemTarget, Stored], **options: Any) -> str:
     change_set_id = (await propose(scene, asked, **options)).change_set.change_set_id
-    view = await change_sets.apply(scene.ctx, "default", change_set_id, "ben")
+    view = await change_sets.apply(scene.ctx, "default", change_set_id, BEN)
     assert view.change_set.state is ChangeSetState.APPLIED
     return change_set_id
 
@@ -43,7 +46,7 @@ async def values(scene: Scene, *targets: ItemTarget) -> list[Stored]:
     asked: dict[ItemTarget, Stored] = {}
     asked.update((target, 999) for target in targets)
     view = await propose(scene, asked)
-    await change_sets.withdraw(scene.ctx, "default", view.change_set.change_set_id, "test")
+    await change_sets.withdraw(scene.ctx, "default", view.change_set.change_set_id, ADA)
     return [view.current[target].value for target in targets]
 
 
@@ -52,8 +55,8 @@ async def state(scene: Scene, change_set_id: str) -> ChangeSetView:
 
 
 async def rolled_back(scene: Scene, change_set_id: str) -> str:
-    view = await change_sets.roll_back(scene.ctx, "default", change_set_id, "worse", "ada")
-    await change_sets.apply(scene.ctx, "default", view.change_set.change_set_id, "ben")
+    view = await change_sets.roll_back(scene.ctx, "default", change_set_id, "worse", ADA)
+    await change_sets.apply(scene.ctx, "default", view.change_set.change_set_id, BEN)
     return view.change_set.change_set_id
 
 

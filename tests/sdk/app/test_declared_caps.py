@@ -63,6 +63,15 @@ async def test_the_first_worker_sets_them_and_the_next_one_with_the_same_has_not
     assert await again.look() == []
 
 
+async def test_caps_that_need_approval_are_left_as_they_are_and_the_worker_says_so(client: Client) -> None:
+    path = f"/namespaces/{client.namespace}/limits"
+    await client.transport.control("PATCH", path, {"change_approvals": 1}, idempotent=True)
+    said = await warned(DeclaredCaps(client, "shop", config()))
+    assert len(said) == 2
+    assert all("need the approval of 1 other person" in each for each in said)
+    assert await in_force(client) == (None, None, None)
+
+
 async def test_a_second_worker_without_a_cap_does_not_lift_the_cap_of_the_first(
     client: Client,
 ) -> None:

@@ -87,6 +87,13 @@ async def operator(somebody: Callable[[], Visitor]) -> Visitor:
 
 
 @pytest.fixture
+async def admin(somebody: Callable[[], Visitor]) -> Visitor:
+    visitor = somebody()
+    assert (await visitor.sign_in("admin-secret", "root")).status == 303
+    return visitor
+
+
+@pytest.fixture
 async def viewer(somebody: Callable[[], Visitor]) -> Visitor:
     visitor = somebody()
     assert (await visitor.sign_in("viewer-secret", "audit-bot")).status == 303

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from typing import Any
 
 import pytest
@@ -32,6 +33,10 @@ async def applied(client: Client, **body: Any) -> dict[str, Any]:
 
 async def act(client: Client, found: dict[str, Any], verb: str, role: str = "operator", **body: Any) -> Any:
     return await client.post(f"{PATH}/{found['change_set_id']}/{verb}", body, role=role)
+
+
+async def put(client: Client, target: str, body: dict[str, Any], role: str = "operator") -> Any:
+    return await client.request("PUT", target, json.dumps(body).encode(), role=role)
 
 
 async def config(client: Client, name: str) -> dict[str, Any]:
@@ -179,6 +184,110 @@ async def test_another_namespace_neither_sees_nor_applies_a_change_set(everywher
     (await everywhere.post(f"{target}/apply", {}, namespace=name)).refused(404, "change_set_not_found")
 
 
+async def test_an_operator_neither_withdraws_nor_rolls_back_limits_of_all_namespaces(
+    everywhere: Client, name: str
+) -> None:
+    body = {"reason": "r", "groups": {name: {"scope": "global", "max_dispatches_per_minute": 60}}}
+    found = (await everywhere.post(PATH, body, role="admin")).expect(201).json
+    async with everywhere.unchanged():
+        for verb in ("withdraw", "approve", "unapprove"):
+            (await act(everywhere, found, verb)).refused(403, "forbidden")
+        target = f"{PATH}/{found['change_set_id']}"
+        edit = {"reason": "r", "queues": {name: {"paused": True}}}
+        (await put(everywhere, target, edit, role="operator")).refused(403, "forbidden")
+    (await act(everywhere, found, "apply", role="admin")).expect(200)
+    async with everywhere.unchanged():
+        (await act(everywhere, found, "rollback", reason="?")).refused(403, "forbidden")
+
+
+async def test_a_namespace_that_wants_approvals_gets_them_before_a_change_or_the_glass_is_broken(
+    everywhere: Client, name: str
+) -> None:
+    (await everywhere.post("/api/namespaces", {"name": name}, role="admin")).expect(201)
+    limits = f"/api/namespaces/{name}/limits"
+    wanted = (await everywhere.patch(limits, {"change_approvals": 1})).expect(200).json
+    assert wanted["all"]["limits"]["change_approvals"]["value"] == 1
+    assert "change_approvals" not in wanted["activity_tasks"]["limits"]
+
+    async def call(found: dict[str, Any], verb: str, role: str, **body: Any) -> Any:
+        return await everywhere.post(
+            f"{PATH}/{found['change_set_id']}/{verb}", body, role=role, namespace=name
+        )
+
+    body = {"reason": "r", "queues": {"q": {"max_active_leases": 5}}}
+    found = (await everywhere.post(PATH, body, namespace=name)).expect(201).json
+    assert found["approvals"] == {"wanted": 1, "missing": 1, "given": []}
+    async with everywhere.unchanged():
+        (await everywhere.patch(limits, {"change_approvals": 0})).refused(409, "change_needs_approval")
+        refused = (await call(found, "apply", "operator")).refused(409, "change_needs_approval")
+        assert (refused.json["wanted"], refused.json["missing"]) == (1, 1)
+        (await call(found, "approve", "operator")).refused(403, "own_change_set")
+        (await call(found, "approve", "admin", plan="0" * 16)).refused(409, "change_plan_moved")
+        (await call(found, "apply", "operator", break_glass="fire")).refused(403, "forbidden")
+    approved = (await call(found, "approve", "admin", plan=found["plan"])).expect(200).json
+    assert [(each["by"], each["state"]) for each in approved["approvals"]["given"]] == [("admin", "counts")]
+    (await call(found, "unapprove", "admin")).expect(200)
+    broken = (await call(found, "apply", "admin", break_glass="fire")).expect(200).json["break_glass"]
+    assert (broken["by"], broken["reason"], broken["missing_approvals"]) == ("admin", "fire", 1)
+
+
+async def test_a_plan_is_told_in_words_and_with_what_to_know_before(everywhere: Client, name: str) -> None:
+    settings = {"max_active_leases": 0, "queue_rps_limit": 2.5, "weights": {"acme": 3}}
+    found = await proposed(everywhere, queues={name: settings}, expires_in_seconds=7_200)
+    target = f"{PATH}/{found['change_set_id']}"
+    plan = (await everywhere.get(f"{target}/plan")).expect(200).json
+    assert plan["summary"] == [
+        f"The cap on leases of the task queue {name} becomes 0; it was unset.",
+        f"The dispatches a second of the task queue {name} becomes 2.5; it was unset.",
+        f"The weight of the key acme in the task queue {name} becomes 3; it was unset.",
+        "After 2 h every setting that still has its value gets the one before back.",
+    ]
+    assert [(each["check"], each["stops"]) for each in plan["checks"]] == [("closes", False)]
+    assert (plan["plan"], plan["may_be_applied"]) == (found["plan"], True)
+    change = {"max_active_leases_per_queue": 9}
+    (await everywhere.patch(f"/api/task-queues/{name}/limits", change)).expect(200)
+    plan = (await everywhere.get(f"{target}/plan")).expect(200).json
+    assert [each["check"] for each in plan["checks"] if each["stops"]] == ["stale"]
+    assert plan["may_be_applied"] is False
+
+
+async def test_an_edit_replaces_what_a_change_set_does_and_frees_a_stale_one(
+    everywhere: Client, name: str
+) -> None:
+    found = await proposed(everywhere, queues={name: {"max_active_leases": 5}})
+    change = {"max_active_leases_per_queue": 9}
+    (await everywhere.patch(f"/api/task-queues/{name}/limits", change)).expect(200)
+    target = f"{PATH}/{found['change_set_id']}"
+    edit = {"reason": "again", "queues": {name: {"max_active_leases": 6}}}
+    edited = (await put(everywhere, target, edit, role="admin")).expect(200).json
+    assert (edited["author"], edited["change_reason"], edited["moved"]) == ("admin", "again", [])
+    assert edited["plan"] != found["plan"]
+    (await act(everywhere, found, "apply")).expect(200)
+    (await put(everywhere, target, edit)).refused(409, "change_set_state_conflict")
+    undo = (await act(everywhere, found, "rollback", reason="back")).expect(201).json
+    target = f"{PATH}/{undo['change_set_id']}"
+    (await put(everywhere, target, edit)).refused(409, "change_set_state_conflict")
+
+
+async def test_an_apply_is_put_off_to_a_time_and_not_to_the_past(everywhere: Client, name: str) -> None:
+    found = await proposed(everywhere, queues={name: {"max_active_leases": 5}})
+    async with everywhere.unchanged():
+        for body in (
+            {"apply_at": "2020-01-01T00:00:00Z"},
+            {"apply_at": "2099-01-01T00:00:00Z", "break_glass": "fire"},
+            {"plan": "no hash"},
+            {"at": "2099-01-01T00:00:00Z"},
+        ):
+            (await act(everywhere, found, "apply", role="admin", **body)).refused(422, "validation_failed")
+    later = (await act(everywhere, found, "apply", apply_at="2099-01-01T00:00:00Z")).expect(200).json
+    assert (later["state"], later["scheduled_by"], later["apply_at"]) == (
+        "scheduled",
+        "operator",
+        "2099-01-01T00:00:00.000Z",
+    )
+    (await act(everywhere, found, "withdraw")).expect(200)
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -190,6 +299,8 @@ async def test_another_namespace_neither_sees_nor_applies_a_change_set(everywher
         ({"groups": {"g": {"scope": "global", "kind": "activity_tasks", "max_active_leases": 1}}}, "kind"),
         ({"queues": {"q": {"max_active_leases": None}}}, "changes"),
         ({}, "changes"),
+        ({"namespace_limits": {"change_approvals": 3}}, "namespace.change_approvals"),
+        ({"namespace_limits": {"change_approvals": 1, "kind": "activity_tasks"}}, "change_approvals"),
         ({"queues": {"q": {"paused": True}}, "apply_at": "2020-01-01T00:00:00Z"}, "apply_at"),
         ({"queues": {"q": {"paused": True}}, "expires_in_seconds": 0}, "expires_in_seconds"),
         ({"queue": {"q": {"paused": True}}}, "queue"),

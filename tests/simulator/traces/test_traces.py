@@ -233,6 +233,14 @@ def test_limits_are_those_of_the_beginning_with_every_change() -> None:
     assert [each.at_ms for each in tail.limits if each.settings.get("max_active_leases") == 2] == [40_000]
 
 
+def test_how_many_approvals_changes_need_is_no_part_of_a_load() -> None:
+    wanted = SettingsChanged(
+        5, FROM_MS + 30, "namespace:default", 1, (SettingChanged("change_approvals", None, "1"),)
+    )
+    _, tail = recorded(*ONE, wanted)
+    assert not [each for each in tail.limits if "change_approvals" in each.settings]
+
+
 def test_a_task_that_is_cancelled_while_it_waits_is_gone() -> None:
     events, _ = recorded(*ONE, ready(5, "b", 30), TaskGone(6, FROM_MS + 40, "b"))
     assert events[-1]["event"] == "gone"

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli.grammar import noun
-from penstock.cli.limits.options import LimitedScope, limit_option, part_option, scope_flags, show_history
+from penstock.cli.limits.options import LimitedScope, limit_option, own_flags, part_option, show_history
 from penstock.cli.transport.session import CliSession
 
 _CLUSTER = LimitedScope("Cluster", "all namespaces", "the cluster", ("cluster", "limits"))
@@ -35,7 +35,7 @@ def get_limits(session: CliSession) -> None:
 
 @limits.verb("set", example="penstock cluster limits set --max-active-leases 500")
 @part_option
-@scope_flags
+@own_flags
 @click.pass_obj
 def set_limits(session: CliSession, /, part: str, **flags: Any) -> None:
     """Change the limits of the whole cluster (needs the admin role). They apply from the next grant."""

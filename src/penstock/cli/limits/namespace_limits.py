@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli.grammar import noun
-from penstock.cli.limits.options import LimitedScope, limit_option, part_option, scope_flags
+from penstock.cli.limits.options import LimitedScope, limit_option, own_flags, part_option
 from penstock.cli.transport.session import CliSession
 
 
@@ -34,7 +34,7 @@ def get_limits(session: CliSession, target: str) -> None:
 )
 @click.argument("target", metavar="NAME")
 @part_option
-@scope_flags
+@own_flags
 @click.pass_obj
 def set_limits(session: CliSession, /, target: str, part: str, **flags: Any) -> None:
     """Change the limits of a namespace, permanently or with --for. They apply from the next grant."""

@@ -47,10 +47,16 @@ _FLAGS = {
         type=click.Choice(["minute", "sliding", "default"]),
         help="Calendar minutes, or any sixty seconds.",
     ),
+    "change-approvals": click.option(
+        "--change-approvals",
+        type=WholeLimitParam(most=2),
+        help="How many others approve a change of these limits; lowering it needs their approval.",
+    ),
     "dispatch-budget-group": click.option(
         "--dispatch-budget-group", metavar="GROUP", help="The budget group that the queue belongs to."
     ),
 }
+_OWN_FLAGS = ("change-approvals",)
 _SCOPE_FLAGS = ("max-active-leases", "max-dispatches-per-minute", "max-cost-per-minute", "dispatch-window")
 _QUEUE_FLAGS = (
     *("max-active-leases", "max-dispatches-per-minute"),
@@ -84,8 +90,13 @@ limit_option = click.option(
 
 
 def scope_flags(function: F) -> F:
-    """The flags that change the limits of a namespace, a budget group or the cluster."""
+    """The flags that change the limits of a budget group."""
     return _flags(_SCOPE_FLAGS)(function)
+
+
+def own_flags(function: F) -> F:
+    """The flags that change the limits of a namespace or of the cluster."""
+    return _flags((*_SCOPE_FLAGS, *_OWN_FLAGS))(function)
 
 
 def queue_flags(function: F) -> F:

@@ -14,6 +14,8 @@ more: nothing of it is in force. A rollback of the rollback puts it in force aga
 
 **A value that would have expired by itself still does so when it is given back**: an item keeps that time.
 
+**Approvals** name the plan that they saw, see `change_approvals`. An edit replaces the items and drops all approvals.
+
 Values are stored ones: rates in millionths per second, times in milliseconds, weights in thousandths; None: unset.
 """
 
@@ -23,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from penstock.core.limits.policies import KeySettings, LimitSetting, Policy
@@ -98,6 +100,27 @@ class MovedItem(Struct, frozen=True):
     now: CurrentValue
 
 
+class Approval(Struct, frozen=True):
+    """Somebody's consent to a plan."""
+
+    by: str
+    at_ms: int
+    plan: str
+    """The hash of the plan that was approved."""
+    versions: Mapping[str, int]
+    """The versions of the scopes that it changes, as they were then."""
+
+
+class BreakGlass(Struct, frozen=True):
+    """An apply by an admin that did not wait for approvals."""
+
+    by: str
+    at_ms: int
+    reason: str
+    lacked: int
+    """How many approvals were missing."""
+
+
 class ChangeSet(Struct, frozen=True):
     """A change set as stored."""
 
@@ -121,6 +144,16 @@ class ChangeSet(Struct, frozen=True):
     """What the expiry did not take back, or why a scheduled one was refused."""
     undoes: str | None = None
     """The change set that this one rolls back."""
+    approvals: tuple[Approval, ...] = ()
+    scheduled_by: str | None = None
+    """Who had the server apply it at a time."""
+    lacked: int = 0
+    """How many approvals a scheduled one lacked when it was refused."""
+    break_glass: BreakGlass | None = None
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """The version of each scope that the apply made, by which grants cite it."""
+    edited_at_ms: int | None = None
+    """When its author replaced what it did before; None: never."""
 
     @property
     def may_be_applied(self) -> bool:
@@ -245,12 +278,18 @@ def applied(change_set: ChangeSet, items: tuple[ChangeItem, ...], by: str, now_m
     )
 
 
+def scheduled(change_set: ChangeSet, at_ms: int, by: str) -> ChangeSet:
+    """The change set, to be applied by the server at a time."""
+    return replace(change_set, state=ChangeSetState.SCHEDULED, due_at_ms=at_ms, scheduled_by=by)
+
+
 def ended(
     change_set: ChangeSet,
     state: ChangeSetState,
     by: str | None,
     now_ms: int,
     left: tuple[MovedItem, ...] = (),
+    lacked: int = 0,
 ) -> ChangeSet:
     """The change set after its end.
 
@@ -260,8 +299,17 @@ def ended(
         by: Who ended it; None: the server, at the appointed time.
         now_ms: When.
         left: The items that were in the way.
+        lacked: How many approvals were missing.
     """
-    return replace(change_set, state=state, due_at_ms=None, ended_at_ms=now_ms, ended_by=by, moved=left)
+    return replace(
+        change_set,
+        state=state,
+        due_at_ms=None,
+        ended_at_ms=now_ms,
+        ended_by=by,
+        moved=left,
+        lacked=lacked,
+    )
 
 
 def encoded(change_set: ChangeSet) -> str:

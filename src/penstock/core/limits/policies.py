@@ -48,6 +48,7 @@ class LimitSetting(StrEnum):
     RETRY_RATE = "retry_rps_limit"
     OPEN_RUNS = "max_open_runs"
     SURPLUS = "surplus"
+    CHANGE_APPROVALS = "change_approvals"
 
 
 RATE_SETTINGS = frozenset(
@@ -67,7 +68,9 @@ AGING_SETTINGS = (LimitSetting.AGING_WAIT, LimitSetting.AGING_EVERY)
 RUN_SETTINGS = (LimitSetting.OPEN_RUNS, LimitSetting.SURPLUS)
 """Of caps on runs, see `run_caps`."""
 QUEUE_SETTINGS = tuple(
-    setting_name for setting_name in LimitSetting if setting_name not in (LimitSetting.COST, *RUN_SETTINGS)
+    setting_name
+    for setting_name in LimitSetting
+    if setting_name not in (LimitSetting.COST, LimitSetting.CHANGE_APPROVALS, *RUN_SETTINGS)
 )
 SCOPE_SETTINGS = (
     LimitSetting.LEASE_CAP,

@@ -124,7 +124,9 @@ class GrantJournal:
         self._is_open = not queue.may_hold_back
 
     def line(self, task: Task, poll_open_ms: int | None = None) -> Line:
-        """A granted lease, with every scope that counts it and the limits in force.
+        """A granted lease, with how long the task had been ready, every scope that counts it and the limits in force.
+
+        Each scope, the queue among them, has the version of its settings that the grant was made under.
 
         What the order of dispatch is judged by is left out where a rule of single keys may have interfered.
 
@@ -146,6 +148,7 @@ class GrantJournal:
             "level": task.level,
             "expires_at_ms": task.lease_expires_at_ms,
             "phase": "claimed" if task.claimed else "running",
+            "waited_ms": self._now_ms - max(task.available_at_ms, task.enqueued_at_ms),
             "scopes": _costing(self._limits, task.cost) if self._has_costs else self._limits,
         }
         weight = self._weights.get((task.level, task.key))

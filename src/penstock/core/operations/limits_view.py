@@ -170,6 +170,12 @@ def queue_limits(admission: Admission, queue: Queue, running: int, now_ms: int) 
     )
 
 
+def settings_of(scope: str) -> Sequence[LimitSetting]:
+    """The settings of a scope; a namespace and the cluster say how many approvals a change needs."""
+    governs = scope == cluster_scope() or (scope.startswith("namespace:") and "/" not in scope)
+    return (*SCOPE_SETTINGS, LimitSetting.CHANGE_APPROVALS) if governs else SCOPE_SETTINGS
+
+
 def _says(declaration: Declaration, field_: LimitField, queue: Queue) -> DeclaredValue | None:
     return declared(declaration, field_, queue.namespace, queue.name, queue.kind)
 
@@ -184,7 +190,7 @@ def scope_limits(
     source = f"{_word(name)}.limits"
     limits = [
         _limit(setting_name, live.get(setting_name), found.get(setting_name), source)
-        for setting_name in SCOPE_SETTINGS
+        for setting_name in settings_of(name)
     ]
     value = {each.setting_name: each.value for each in limits}
     counting = any(value[setting_name] is not None for setting_name in _COUNTING)

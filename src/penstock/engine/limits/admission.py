@@ -19,7 +19,7 @@ from penstock.core.model import Queue
 from penstock.core.operations import journal_lines
 from penstock.engine.context import EngineContext
 from penstock.engine.limits.adoption import adopt
-from penstock.engine.limits.policies import CHANGES_KEPT, SettingChange, Unset
+from penstock.engine.limits.policies import CHANGES_KEPT, SettingChange, Unset, check_direct
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import TransactionClass, Tx
 from penstock.ports.wakeups import queue_topic, scope_topic
@@ -98,6 +98,7 @@ async def configure(ctx: EngineContext, name: str, update: ScopeUpdate, author: 
         change = scope_change(before, name, update, author, tx.now_ms)
         if change is None:
             return
+        check_direct(change.log, name, before, tx.now_ms)
         queues = await tx.scopes.lock_queues(namespace_of(name))
         await take_effect(ctx, tx, queues, await save_scopes(ctx, tx, before, [change]))
 

@@ -7,13 +7,16 @@ grant on, or none. The rules are in `core.limits.change_sets`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.limits.admission import Admission, namespace_of, queue_of_scope
+from penstock.core.limits.change_approvals import counting
 from penstock.core.limits.change_sets import (
     ITEMS_MAX,
+    BreakGlass,
     ChangeItem,
     ChangeSet,
     ChangeSetState,
@@ -21,7 +24,6 @@ from penstock.core.limits.change_sets import (
     CurrentValue,
     ItemTarget,
     KeySetting,
-    MovedItem,
     Stored,
     applied,
     as_found,
@@ -31,18 +33,29 @@ from penstock.core.limits.change_sets import (
     inverse,
     is_half_of_aging,
     left_alone,
-    moved,
-    setting_of,
-    setting_of_key,
-    taken_over,
+    scheduled,
     undoing,
 )
-from penstock.core.limits.policies import AGING_SETTINGS, LimitSetting, Policy
+from penstock.core.limits.policies import AGING_SETTINGS, LimitSetting
 from penstock.core.model import Queue, TaskKind
+from penstock.core.permissions import Principal, RouteFamily, authorize
 from penstock.engine.context import EngineContext
 from penstock.engine.limits import admission
 from penstock.engine.limits.admission import ScopeChange, ScopeUpdate
 from penstock.engine.limits.adoption import adopt
+from penstock.engine.limits.change_set_state import (
+    ChangeSetView,
+    PresentState,
+    check_may_change,
+    check_plan,
+    lock,
+    present,
+    queues_of,
+    require,
+    state_of,
+    view,
+    wrong_state,
+)
 from penstock.engine.limits.policies import (
     AGING_NEEDS_BOTH,
     UNSET,
@@ -52,9 +65,8 @@ from penstock.engine.limits.policies import (
     SettingChange,
     Unset,
     check_kind,
-    find_queue,
 )
-from penstock.errors import Conflict, NotFound, Reason, ValidationFailed
+from penstock.errors import Conflict, Reason, ValidationFailed
 from penstock.ports.store import TransactionClass, Tx
 from penstock.ports.tables.visibility import PageStart
 
@@ -71,63 +83,86 @@ class ChangeSetRequest(Struct, frozen=True):
     """How long it stays in force; None: until somebody changes it."""
 
 
-class ChangeSetView(Struct, frozen=True):
-    """A change set, and what its settings have now."""
+class ApplyRequest(Struct, frozen=True):
+    """How a change set is applied."""
 
-    change_set: ChangeSet
-    current: Current
-
-    @property
-    def moved(self) -> Sequence[MovedItem]:
-        """What is in the way: of an apply, or of what an expiry or a rollback would take back."""
-        items = self.change_set.items
-        match self.change_set.state:
-            case ChangeSetState.PROPOSED | ChangeSetState.SCHEDULED:
-                return moved(items, self.current)
-            case ChangeSetState.APPLIED:
-                return taken_over(items, self.current)
-            case _:
-                return self.change_set.moved
+    at_ms: int | None = None
+    """When the server does; None: now."""
+    plan: str | None = None
+    """The hash of the plan that was reviewed; another one is refused. None: whatever it is."""
+    break_glass: str | None = None
+    """Why an admin does not wait for approvals; None: they are needed."""
 
 
 async def propose(
-    ctx: EngineContext, namespace: str, request: ChangeSetRequest, author: str
+    ctx: EngineContext, namespace: str, request: ChangeSetRequest, principal: Principal
 ) -> ChangeSetView:
     """Record a change set, with the values that its settings have now."""
+    check_may_change(principal, [each.scope for each in request.asked])
 
     async def operation(tx: Tx) -> ChangeSetView:
-        current = await _current(tx, request.asked)
-        items = draft(request.asked, current)
-        await _check_aging(tx, request.asked)
-        return _create(ctx, tx, namespace, request, author, items, current)
+        state = await present(tx, request.asked)
+        change_set = await _drafted(ctx, tx, namespace, request, principal.credential, state.current)
+        tx.change_sets.create(change_set)
+        return ChangeSetView(change_set, state)
+
+    return await ctx.store.transact(operation, key=f"change sets:{namespace}")
+
+
+async def edit(
+    ctx: EngineContext, namespace: str, change_set_id: str, request: ChangeSetRequest, principal: Principal
+) -> ChangeSetView:
+    """Replace what a change set does, by the present values. The caller is its author then; it has no approvals."""
+    check_may_change(principal, [each.scope for each in request.asked])
+
+    async def operation(tx: Tx) -> ChangeSetView:
+        found = await lock(tx, namespace, change_set_id, principal)
+        if not found.may_be_applied:
+            raise wrong_state(found, "edited", "Propose a new one.")
+        if found.undoes is not None:
+            raise Conflict(
+                Reason.CHANGE_SET_STATE_CONFLICT,
+                "A rollback is the inverse of what it undoes, so it cannot be edited. Withdraw it, or propose another.",
+                state=found.state.value,
+            )
+        state = await present(tx, request.asked)
+        drafted = await _drafted(ctx, tx, namespace, request, principal.credential, state.current)
+        done = replace(
+            drafted,
+            change_set_id=change_set_id,
+            created_at_ms=found.created_at_ms,
+            edited_at_ms=tx.now_ms,
+        )
+        tx.change_sets.save(done)
+        return ChangeSetView(done, state)
 
     return await ctx.store.transact(operation, key=f"change sets:{namespace}")
 
 
 async def roll_back(
-    ctx: EngineContext, namespace: str, change_set_id: str, reason: str, author: str
+    ctx: EngineContext, namespace: str, change_set_id: str, reason: str, principal: Principal
 ) -> ChangeSetView:
     """Propose the inverse of an applied change set. It is applied by the rules for every change set."""
 
     async def operation(tx: Tx) -> ChangeSetView:
-        found = await _require(tx, namespace, change_set_id)
+        found = await require(tx, namespace, change_set_id)
+        check_may_change(principal, [each.target.scope for each in found.items])
         if found.state is not ChangeSetState.APPLIED:
-            raise _wrong_state(found, "rolled back", "Only one that is applied can be rolled back.")
+            raise wrong_state(found, "rolled back", "Only one that is applied can be rolled back.")
         items = inverse(found.items)
-        current = await _current(tx, [each.target for each in items])
-        asked = {each.target: each.after for each in items}
-        request = ChangeSetRequest(asked, reason)
-        return _create(ctx, tx, namespace, request, author, items, current, undoes=change_set_id)
+        request = ChangeSetRequest({each.target: each.after for each in items}, reason)
+        change_set = _checked(ctx, tx, namespace, request, principal.credential, items, undoes=change_set_id)
+        tx.change_sets.create(change_set)
+        return await view(tx, change_set)
 
     return await ctx.store.transact(operation, key=f"change sets:{namespace}")
 
 
 async def get(ctx: EngineContext, namespace: str, change_set_id: str) -> ChangeSetView:
-    """A change set with the present values of its settings."""
+    """A change set with the present state of what it changes."""
 
     async def operation(tx: Tx) -> ChangeSetView:
-        found = await _require(tx, namespace, change_set_id)
-        return ChangeSetView(found, await _current(tx, [each.target for each in found.items]))
+        return await view(tx, await require(tx, namespace, change_set_id))
 
     return await ctx.store.read(operation)
 
@@ -139,22 +174,38 @@ async def page(
     return await ctx.store.read(lambda tx: tx.change_sets.page(namespace, state, before, limit))
 
 
-async def apply(ctx: EngineContext, namespace: str, change_set_id: str, author: str) -> ChangeSetView:
-    """Apply a change set. One that is stale is returned as it was, with what moved, and nothing is changed."""
+async def apply(
+    ctx: EngineContext,
+    namespace: str,
+    change_set_id: str,
+    principal: Principal,
+    request: ApplyRequest = ApplyRequest(),  # noqa: B008
+) -> ChangeSetView:
+    """Apply a change set. One that is stale is returned as it was, with what moved, and nothing is changed.
+
+    Raises `Conflict` if approvals are missing, unless an admin breaks the glass.
+    """
+    if request.break_glass is not None:
+        authorize(principal, RouteFamily.SYSTEM)
 
     async def operation(tx: Tx) -> ChangeSetView:
-        found = await _lock(tx, namespace, change_set_id)
+        found = await lock(tx, namespace, change_set_id, principal)
         if not found.may_be_applied:
-            raise _wrong_state(found, "applied", "Propose a new one.")
+            raise wrong_state(found, "applied", "Propose a new one.")
         await _move_expiries(tx, found)
         change = _Application(ctx, tx, found.items)
         await change.lock()
-        if moved(found.items, change.current):
-            raise _StaleItems(ChangeSetView(found, change.current))
-        done = await change.apply(found, author)
-        return ChangeSetView(
-            done, {each.target: CurrentValue(each.after, author, tx.now_ms) for each in done.items}
-        )
+        before = ChangeSetView(found, change.state)
+        if before.moved:
+            raise _StaleItems(before)
+        check_plan(before, request.plan)
+        if request.break_glass is not None:
+            glass = BreakGlass(principal.credential, tx.now_ms, request.break_glass, before.lacking)
+            found = replace(found, break_glass=glass)
+        elif before.lacking:
+            raise _not_approved(before)
+        done = await change.apply(found, principal.credential)
+        return ChangeSetView(done, change.state_after(done, principal.credential))
 
     try:
         return await ctx.store.transact(operation, key="admission", tx_class=TransactionClass.CHANGE)
@@ -162,16 +213,37 @@ async def apply(ctx: EngineContext, namespace: str, change_set_id: str, author: 
         return stale.view
 
 
-async def withdraw(ctx: EngineContext, namespace: str, change_set_id: str, author: str) -> ChangeSetView:
+async def schedule(
+    ctx: EngineContext, namespace: str, change_set_id: str, principal: Principal, request: ApplyRequest
+) -> ChangeSetView:
+    """Have the server apply a change set at a time. Approvals that are missing may be given until then."""
+
+    async def operation(tx: Tx) -> ChangeSetView:
+        found = await view(tx, await lock(tx, namespace, change_set_id, principal))
+        if not found.change_set.may_be_applied:
+            raise wrong_state(found.change_set, "applied", "Propose a new one.")
+        assert request.at_ms is not None, "this is for a later apply"
+        _check_time(request.at_ms, tx.now_ms)
+        check_plan(found, request.plan)
+        done = scheduled(found.change_set, request.at_ms, principal.credential)
+        tx.change_sets.save(done)
+        return ChangeSetView(done, found.state)
+
+    return await ctx.store.transact(operation, key=f"change sets:{namespace}")
+
+
+async def withdraw(
+    ctx: EngineContext, namespace: str, change_set_id: str, principal: Principal
+) -> ChangeSetView:
     """Give up a change set that is not applied."""
 
     async def operation(tx: Tx) -> ChangeSetView:
-        found = await _lock(tx, namespace, change_set_id)
+        found = await lock(tx, namespace, change_set_id, principal)
         if not found.may_be_applied:
-            raise _wrong_state(found, "withdrawn", "Roll back one that is applied.")
-        done = ended(found, ChangeSetState.WITHDRAWN, author, tx.now_ms)
+            raise wrong_state(found, "withdrawn", "Roll back one that is applied.")
+        done = ended(found, ChangeSetState.WITHDRAWN, principal.credential, tx.now_ms)
         tx.change_sets.save(done)
-        return ChangeSetView(done, await _current(tx, [each.target for each in found.items]))
+        return await view(tx, done)
 
     return await ctx.store.transact(operation, key=f"change sets:{namespace}")
 
@@ -195,19 +267,21 @@ async def act_when_due(ctx: EngineContext, change_set_id: str) -> bool:
 async def _apply_scheduled(ctx: EngineContext, tx: Tx, found: ChangeSet) -> None:
     change = _Application(ctx, tx, found.items)
     await change.lock()
-    in_the_way = moved(found.items, change.current)
-    if in_the_way:
-        tx.change_sets.save(ended(found, ChangeSetState.REFUSED, None, tx.now_ms, in_the_way))
+    before = ChangeSetView(found, change.state)
+    if before.moved or before.lacking:
+        done = ended(found, ChangeSetState.REFUSED, None, tx.now_ms, tuple(before.moved), before.lacking)
+        tx.change_sets.save(done)
         return
-    await change.apply(found, found.author)
+    await change.apply(found, found.scheduled_by or found.author)
 
 
 async def _expire(ctx: EngineContext, tx: Tx, found: ChangeSet) -> None:
     items = inverse(found.items)
     change = _Application(ctx, tx, items)
     await change.lock()
-    left = left_alone(found, change.current)
-    change.items = as_found(undoing(found, change.current), change.current, tx.now_ms)
+    current = change.state.current
+    left = left_alone(found, current)
+    change.items = as_found(undoing(found, current), current, tx.now_ms)
     await change.write(found.author, f"{found.change_set_id} expired")
     tx.change_sets.save(ended(found, ChangeSetState.EXPIRED, None, tx.now_ms, left))
 
@@ -221,16 +295,18 @@ class _StaleItems(Exception):
 
 
 class _Application:
-    """Writes items in one transaction: first `lock`, then a decision by `current`, then `write`."""
+    """Writes items in one transaction: first `lock`, then a decision by `state`, then `write`."""
 
     def __init__(self, ctx: EngineContext, tx: Tx, items: Sequence[ChangeItem]) -> None:
         self._ctx = ctx
         self._tx = tx
         self.items = items
-        self.current: Current = {}
+        self.state = PresentState({}, {}, 0, tx.now_ms)
         self._admission = Admission()
         self._queues: dict[str, Queue] = {}
         """The locked queues that have items, by scope."""
+        self._versions: dict[str, int] = {}
+        """The versions of all scopes after the change."""
         self._others: Sequence[Queue] = ()
         """The other queues that changed scopes limit, locked."""
 
@@ -238,12 +314,22 @@ class _Application:
         """Lock the limits and all queues concerned, in the common order, and read the present values."""
         tx = self._tx
         self._admission = await tx.scopes.lock_admission()
-        named = {scope: await tx.queues.ensure(*queue) for scope, queue in _queues_of(self.items).items()}
+        named = {scope: await tx.queues.ensure(*queue) for scope, queue in queues_of(self._targets).items()}
         shared = {each.target.scope for each in self.items} - named.keys()
         locked = {queue.queue_id: queue for queue in await self._locked(shared, list(named.values()))}
         self._queues = {scope: locked.pop(queue.queue_id) for scope, queue in named.items()}
         self._others = list(locked.values())
-        self.current = await _values(tx, [each.target for each in self.items], self._queues, self._admission)
+        self.state = await state_of(tx, self._targets, self._queues, self._admission)
+
+    @property
+    def _targets(self) -> Sequence[ItemTarget]:
+        return [each.target for each in self.items]
+
+    def state_after(self, done: ChangeSet, author: str) -> PresentState:
+        """The state after an apply."""
+        now_ms = self.state.now_ms
+        after = {each.target: CurrentValue(each.after, author, now_ms) for each in done.items}
+        return PresentState(after, self.state.versions, self.state.wanted, now_ms)
 
     async def _locked(self, shared: set[str], named: Sequence[Queue]) -> Sequence[Queue]:
         """Lock the named queues, and every queue that a shared scope limits."""
@@ -257,9 +343,11 @@ class _Application:
     async def apply(self, found: ChangeSet, author: str) -> ChangeSet:
         """Write all items of a change set that is not stale, and the change set as applied."""
         now_ms = self._tx.now_ms
-        self.items = items = as_found(found.items, self.current, now_ms)
+        self.items = items = as_found(found.items, self.state.current, now_ms)
         await self.write(author, _log_reason(found))
+        approvals = counting(found, self.state.versions, now_ms)
         done = applied(found, items, author, now_ms)
+        done = replace(done, approvals=approvals, versions=self._versions)
         self._tx.change_sets.save(done)
         return done
 
@@ -267,6 +355,7 @@ class _Application:
         """Write all items, with log entries, and have them take effect at the next grant."""
         tx, before = self._tx, self._admission
         changes = self._scope_changes(author, reason)
+        self._versions = dict(self.state.versions) | {each.name: each.policy.version for each in changes}
         after = await admission.save_scopes(self._ctx, tx, before, changes) if changes else before
         queues = []
         joined: dict[str, list[Queue]] = {}
@@ -276,6 +365,7 @@ class _Application:
                 change = QueueChange(self._ctx, tx, self._queues[scope], update, author, after)
                 await change.make()
                 queues.append(change.after)
+                self._versions[scope] = change.after.policy.version
                 for name in change.joined:
                     joined.setdefault(name, []).append(change.after)
         if changes:
@@ -295,16 +385,29 @@ class _Application:
         return [change for change in found if change is not None]
 
 
-def _create(
+async def _drafted(
+    ctx: EngineContext,
+    tx: Tx,
+    namespace: str,
+    request: ChangeSetRequest,
+    author: str,
+    current: Current,
+) -> ChangeSet:
+    """A new change set by the present values; settings that have theirs already are left out."""
+    items = draft(request.asked, current)
+    await _check_aging(tx, request.asked)
+    return _checked(ctx, tx, namespace, request, author, items)
+
+
+def _checked(
     ctx: EngineContext,
     tx: Tx,
     namespace: str,
     request: ChangeSetRequest,
     author: str,
     items: tuple[ChangeItem, ...],
-    current: Current,
     undoes: str | None = None,
-) -> ChangeSetView:
+) -> ChangeSet:
     if not items:
         raise ValidationFailed(
             {"changes": ["change nothing: every setting has the value already. Name what is to change"]}
@@ -317,11 +420,9 @@ def _create(
         queue = queue_of_scope(scope)
         if queue is not None:
             check_kind(TaskKind(queue[2]), _policy_update(each, None))
-    if request.apply_at_ms is not None and request.apply_at_ms <= tx.now_ms:
-        raise ValidationFailed(
-            {"apply_at": ["is over already. Leave it out to apply the change set yourself"]}
-        )
-    change_set = ChangeSet(
+    if request.apply_at_ms is not None:
+        _check_time(request.apply_at_ms, tx.now_ms)
+    return ChangeSet(
         change_set_id=ctx.entropy.new_id(),
         namespace=namespace,
         state=ChangeSetState.PROPOSED if request.apply_at_ms is None else ChangeSetState.SCHEDULED,
@@ -332,16 +433,33 @@ def _create(
         due_at_ms=request.apply_at_ms,
         lasts_ms=request.lasts_ms,
         undoes=undoes,
+        scheduled_by=None if request.apply_at_ms is None else author,
     )
-    tx.change_sets.create(change_set)
-    return ChangeSetView(change_set, current)
+
+
+def _check_time(at_ms: int, now_ms: int) -> None:
+    if at_ms <= now_ms:
+        raise ValidationFailed(
+            {"apply_at": ["is over already. Leave it out to apply the change set yourself"]}
+        )
+
+
+def _not_approved(found: ChangeSetView) -> Conflict:
+    wanted, lack = found.state.wanted, found.lacking
+    return Conflict(
+        Reason.CHANGE_NEEDS_APPROVAL,
+        f"{lack} of {wanted} approvals are missing. Others than {found.change_set.author} give them with "
+        f"`penstock change approve {found.change_set.change_set_id}`; an admin may break the glass.",
+        wanted=wanted,
+        missing=lack,
+    )
 
 
 async def _check_aging(tx: Tx, asked: Mapping[ItemTarget, Stored]) -> None:
     """Refuse what no apply could write: one half of a queue's aging without the other."""
     halves = [each for each in asked if each.key is None and each.setting in AGING_SETTINGS]
     pairs = {ItemTarget(each.scope, setting_name) for each in halves for setting_name in AGING_SETTINGS}
-    current = await _current(tx, pairs)
+    current = (await present(tx, pairs)).current
     half = next((each for each in halves if is_half_of_aging(each, asked, current)), None)
     if half is not None:
         raise ValidationFailed({half.setting: [AGING_NEEDS_BOTH]})
@@ -362,77 +480,11 @@ async def _move_expiries(tx: Tx, rollback: ChangeSet) -> None:
         undone, in_force = older.undoes, not in_force
 
 
-async def _lock(tx: Tx, namespace: str, change_set_id: str) -> ChangeSet:
-    await _require(tx, namespace, change_set_id)
-    found = await tx.change_sets.lock(change_set_id)
-    assert found is not None, "change sets are never deleted while their namespace exists"
-    return found
-
-
-async def _require(tx: Tx, namespace: str, change_set_id: str) -> ChangeSet:
-    found = await tx.change_sets.get(namespace, change_set_id)
-    if found is None:
-        raise NotFound(
-            Reason.CHANGE_SET_NOT_FOUND,
-            f"There is no change set {change_set_id!r} in namespace {namespace!r}. List those there are.",
-        )
-    return found
-
-
-def _wrong_state(found: ChangeSet, verb: str, advice: str) -> Conflict:
-    return Conflict(
-        Reason.CHANGE_SET_STATE_CONFLICT,
-        f"The change set is {found.state.value}, so it cannot be {verb}. {advice}",
-        state=found.state.value,
-    )
-
-
 def _log_reason(found: ChangeSet) -> str:
-    return f"{found.reason} (change set {found.change_set_id})"
-
-
-async def _current(tx: Tx, targets: Iterable[ItemTarget]) -> Current:
-    """The present values of settings, without locks."""
-    targets = list(targets)
-    queues = {
-        scope: await find_queue(tx, *queue)
-        for scope, queue in _queues_of([ChangeItem(each, None, None) for each in targets]).items()
-    }
-    return await _values(tx, targets, queues, await tx.scopes.admission())
-
-
-async def _values(
-    tx: Tx, targets: Sequence[ItemTarget], queues: Mapping[str, Queue], limits: Admission
-) -> Current:
-    """The values of settings; those that expired are unset."""
-    keys: dict[str, list[str]] = {}
-    for target in targets:
-        if target.key is not None:
-            keys.setdefault(target.scope, []).append(target.key)
-    of_keys = {
-        scope: await tx.policies.key_settings(queues[scope].queue_id, sorted(set(names)))
-        for scope, names in keys.items()
-    }
-    found = {}
-    for target in targets:
-        if target.key is not None:
-            settings = of_keys[target.scope].get(target.key)
-            found[target] = setting_of_key(settings, KeySetting(target.setting))
-            continue
-        queue, row = queues.get(target.scope), limits.row(target.scope)
-        policy = queue.policy if queue is not None else Policy() if row is None else row.policy
-        found[target] = setting_of(policy.at(tx.now_ms), LimitSetting(target.setting))
-    return found
-
-
-def _queues_of(items: Sequence[ChangeItem]) -> dict[str, tuple[str, str, TaskKind]]:
-    """The queues among the scopes of items, in order of their scopes."""
-    found = {}
-    for scope in sorted({each.target.scope for each in items}):
-        queue = queue_of_scope(scope)
-        if queue is not None:
-            found[scope] = (queue[0], queue[1], TaskKind(queue[2]))
-    return found
+    glass = found.break_glass
+    if glass is None:
+        return f"{found.reason} (change set {found.change_set_id})"
+    return f"{found.reason} (change set {found.change_set_id}, BREAK-GLASS by {glass.by}: {glass.reason})"
 
 
 def _by_scope(items: Sequence[ChangeItem]) -> dict[str, list[ChangeItem]]:

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from penstock.core.limits.admission import Admission, queue_scope
+from penstock.core.limits.change_approvals import approvals_wanted, needs_approval
 from penstock.core.limits.policies import (
     KEYS_PER_CHANGE_MAX,
     KEYS_WITH_SETTINGS_MAX,
@@ -152,8 +153,10 @@ async def _apply(
         queue = await tx.queues.lock(known.queue_id)
         assert queue is not None, "ensure created the queue"
         _check_version(queue.policy, update.if_version)
-        change = QueueChange(ctx, tx, queue, update, author, await tx.scopes.admission())
+        limits = await tx.scopes.admission()
+        change = QueueChange(ctx, tx, queue, update, author, limits)
         await change.make()
+        check_direct(change.log, queue_scope(namespace, name, kind), limits, tx.now_ms)
         if change.joined:
             await adopt(tx, {name: [change.after] for name in change.joined})
 
@@ -219,6 +222,19 @@ def _check_version(policy: Policy, if_version: int | None) -> None:
         )
 
 
+def check_direct(log: Sequence[PolicyChange], scope: str, limits: Admission, now_ms: int) -> None:
+    """Raise `Conflict` if a direct change of a scope is one that approvals are wanted for."""
+    wanted = approvals_wanted([scope], limits, now_ms)
+    if wanted and needs_approval(log):
+        raise Conflict(
+            Reason.CHANGE_NEEDS_APPROVAL,
+            f"Changes of these limits need the approval of {wanted} other {'person' if wanted == 1 else 'people'}. "
+            "Propose a change set, as with `penstock change new`, and have it approved. Pausing and resuming are free.",
+            wanted=wanted,
+            missing=wanted,
+        )
+
+
 class QueueChange:
     """A change of one queue in progress: collects the effective differences and their log entries, then writes them.
 
@@ -240,7 +256,8 @@ class QueueChange:
         self._update = update
         self._author = author
         self._admission = admission
-        self._log: list[PolicyChange] = []
+        self.log: list[PolicyChange] = []
+        """The entries of the change log."""
         self.after = queue
         """The queue after the change."""
 
@@ -262,7 +279,7 @@ class QueueChange:
                 "worker_rps_limit", None, str(self._queue.worker_rate.micro), None, self._update.reason
             )
             self._tx.policies.save_worker_rate(self._queue.queue_id, None)
-        if not self._log:
+        if not self.log:
             return
         limits = self._admission.of(
             self._queue.namespace, self._queue.name, self._queue.kind, policy, self._tx.now_ms
@@ -276,10 +293,10 @@ class QueueChange:
             reweighted = before.weight_milli != after.weight_milli
             lane_state = LaneState.NEW if reweighted else _lane_state(after_change)
             self._tx.policies.touch_key(self._queue.queue_id, after.key, lane_state)
-        self._tx.policies.log(self._queue.queue_id, self._log)
+        self._tx.policies.log(self._queue.queue_id, self.log)
         if self._journals:
             scope = queue_scope(self._queue.namespace, self._queue.name, self._queue.kind)
-            self._tx.journal.append(journal_lines.settings(scope, self._log, self._tx.now_ms))
+            self._tx.journal.append(journal_lines.settings(scope, self.log, self._tx.now_ms))
         if policy.version > CHANGES_KEPT:
             self._tx.policies.forget_changes(self._queue.queue_id, policy.version - CHANGES_KEPT)
         self._tx.wake(queue_topic(self._queue.queue_id))
@@ -378,7 +395,7 @@ class QueueChange:
         self, setting: str, key: str | None, before: str | None, after: str | None, reason: str | None
     ) -> None:
         version = self._queue.policy.version + 1
-        self._log.append(
+        self.log.append(
             PolicyChange(version, self._tx.now_ms, self._author, setting, key, before, after, reason)
         )
 

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock.sdk.clients.activity_starts import ActivityStarts
+from penstock.sdk.clients.change_sets.calls import ChangeSetCalls
 from penstock.sdk.clients.interceptors import ClientInterceptor
 from penstock.sdk.clients.schedules.calls import ScheduleCalls
 from penstock.sdk.clients.update_with_start import UpdateWithStart
@@ -30,7 +31,9 @@ from penstock.sdk.failures import NotOnThisEngineError, Unreachable
 from penstock.sdk.plugins import Plugin, configured_client
 
 
-class Client(WorkflowStarts, UpdateWithStart, WorkflowVisibility, ActivityStarts, ScheduleCalls):
+class Client(
+    WorkflowStarts, UpdateWithStart, WorkflowVisibility, ActivityStarts, ScheduleCalls, ChangeSetCalls
+):
     """A client of one namespace. It belongs to one event loop and may be shared between tasks.
 
     Create it with `Client.connect`, and close it or use it as an async context manager.

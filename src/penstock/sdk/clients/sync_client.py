@@ -13,6 +13,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from penstock.sdk.clients.change_sets.calls import ChangeSetClient
 from penstock.sdk.clients.client import Client
 from penstock.sdk.clients.handles import ActivityHandle, WorkflowHandle, WorkflowUpdateHandle
 from penstock.sdk.clients.schedules.descriptions import ScheduleWarning
@@ -314,6 +315,21 @@ class SyncActivityHandle(_Facade[ActivityHandle[OwnT]], Generic[OwnT]):
     describe = _waits(ActivityHandle[Any].describe)
 
 
+class SyncChangeSetClient(_Facade[ChangeSetClient]):
+    """Blocking version of `ChangeSetClient`."""
+
+    new = _waits(ChangeSetClient.new)
+    edit = _waits(ChangeSetClient.edit)
+    get = _waits(ChangeSetClient.get)
+    plan = _waits(ChangeSetClient.plan)
+    approve = _waits(ChangeSetClient.approve)
+    unapprove = _waits(ChangeSetClient.unapprove)
+    apply = _waits(ChangeSetClient.apply)
+    withdraw = _waits(ChangeSetClient.withdraw)
+    rollback = _waits(ChangeSetClient.rollback)
+    list = _iterates(ChangeSetClient.list)
+
+
 class SyncScheduleHandle(_Facade[ScheduleHandle]):
     """Blocking version of `ScheduleHandle`."""
 
@@ -377,6 +393,12 @@ class SyncClient(_Facade[Client]):
     get_schedule_handle = _finds_schedule(Client.get_schedule_handle)
     list_schedules = _iterates(Client.list_schedules)
     preview_schedule = _waits(Client.preview_schedule)
+
+    @property
+    def change_sets(self) -> SyncChangeSetClient:
+        """The change sets of the namespace."""
+        return SyncChangeSetClient(self._thread, self._inner.change_sets)
+
     pause_schedules = _waits(Client.pause_schedules)
     resume_schedules = _waits(Client.resume_schedules)
 

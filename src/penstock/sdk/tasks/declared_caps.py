@@ -22,6 +22,7 @@ from penstock.core.limits.declared_caps import (
     parse_live_cap,
     resolve_claims,
 )
+from penstock.errors import Reason
 from penstock.sdk.app_config.app import AppConfig
 from penstock.sdk.clients.client import Client
 from penstock.sdk.connection.transport import Transport, route
@@ -139,17 +140,17 @@ class DeclaredCaps:
         """Change what `core.declared_caps` allows. Returns the lines to log; the worker starts in any case.
 
         Raises:
-            ServerRefused: for another reason than a missing permission.
+            ServerRefused: for another reason than a missing permission or approval.
         """
         found: list[CapNotice] = []
         for cap in self._caps:
             try:
                 found += await self._send(cap)
             except ServerRefused as error:
-                if error.status not in (401, 403):
+                if error.status not in (401, 403) and error.reason != Reason.CHANGE_NEEDS_APPROVAL:
                     raise
                 if cap.wanted is not None:
-                    why = f"and this worker's token may not set it: {error.message}"
+                    why = f"and this worker may not set it: {error.message}"
                     found.append(CapNotice(f"{cap.name} is {cap.wanted} here, {why}"))
         return found
 
@@ -169,7 +170,7 @@ class DeclaredCaps:
             try:
                 response = await self._transport.control("PATCH", cap.path, body, idempotent=True)
             except ServerRefused as error:
-                if error.status != 409:
+                if error.status != 409 or error.reason == Reason.CHANGE_NEEDS_APPROVAL:
                     raise
             else:
                 self._logged[cap.path] = cap.seen(response)

@@ -222,6 +222,15 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
                 "when. Nothing was changed. Propose the change anew."
             ),
             Reason.CHANGE_SET_STATE_CONFLICT: "`state` says what became of the change set already.",
+            Reason.CHANGE_NEEDS_APPROVAL: (
+                "The namespace (or the cluster, for limits of all namespaces) wants approvals, see `change_approvals`: "
+                "`missing` of `wanted` are not there. Propose a change set and have others approve it; an admin may "
+                "break the glass."
+            ),
+            Reason.CHANGE_PLAN_MOVED: (
+                "The plan is not the one that was reviewed: `plan` is its hash now. Read it again."
+            ),
+            Reason.OWN_CHANGE_SET: "The author of a change set cannot approve it: somebody else has to.",
             Reason.TOO_MANY_FAIRNESS_KEYS: (
                 "More than `most` keys of the queue would have settings. Unset some."
             ),

@@ -19,6 +19,8 @@ _NAMES = {"window": "dispatch_window"}
 _OF_SCOPES = {"max_running": "max_active_leases"}
 _COVERED = {"max_running", "max_dispatches_per_minute", "max_cost_per_minute", "dispatch_window"}
 """Settings that grants tell better."""
+_OF_NO_LOAD = {"worker_rps_limit", LimitSetting.CHANGE_APPROVALS}
+"""Settings that a replay leaves out: what workers report, and who approves changes."""
 _OF_KEYS = {"rps_limit", "max_running", "paused"}
 _PARTS = {"activity": "activity_tasks", "workflow": "workflow_tasks"}
 
@@ -92,7 +94,7 @@ class RecordedLimits:
             return
         settings: dict[str, Any] = {}
         for each in line.changes:
-            if each.setting == "worker_rps_limit":
+            if each.setting in _OF_NO_LOAD:
                 continue
             shown = shown_change(
                 PolicyChange(0, 0, "", each.setting, each.key, each.before, each.after, None)

@@ -1,4 +1,4 @@
-"""Change sets: requests that propose, apply, withdraw and roll them back, and how they are shown."""
+"""Change sets: requests that propose, approve, apply and roll them back, and how they are shown."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from penstock.core.limits.admission import EVERYWHERE, queue_of_scope
+from penstock.core.limits.change_approvals import ApprovalVerdict
+from penstock.core.limits.change_effects import GrantsUnder, ScopeEffect
 from penstock.core.limits.change_sets import (
+    BreakGlass,
     ChangeItem,
     ChangeSet,
+    ChangeSetState,
     CurrentValue,
     ItemTarget,
     MovedItem,
@@ -43,6 +47,23 @@ class ProposeChangeSet(RequestModel, forbid_unknown_fields=True, kw_only=True):
     """How long it stays in force. Then every setting that still has its value gets the one before back."""
 
 
+PlanHash = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
+
+
+class ApproveChangeSet(RequestModel, forbid_unknown_fields=True, kw_only=True):
+    plan: PlanHash | None = None
+    """The hash of the plan that was reviewed; left out: the plan as it is."""
+
+
+class ApplyChangeSet(RequestModel, forbid_unknown_fields=True, kw_only=True):
+    apply_at: Annotated[datetime, Meta(tz=True)] | None = None
+    """When the server applies it; left out: now."""
+    plan: PlanHash | None = None
+    """The hash of the plan that was reviewed; left out: the plan as it is."""
+    break_glass: ReasonText | None = None
+    """Why an admin applies it without the approvals that it needs; recorded and shown."""
+
+
 class ListChangeSets(RequestModel):
     state: Literal["proposed", "scheduled", "applied", "expired", "withdrawn", "refused"] | None = None
     page_size: Annotated[int, Meta(ge=1, le=100)] = 20
@@ -70,11 +91,78 @@ def shown(change_set: ChangeSet) -> Body:
         "ended_at": iso_or_none(change_set.ended_at_ms),
         "ended_by": change_set.ended_by,
         "undoes": change_set.undoes,
+        "edited_at": iso_or_none(change_set.edited_at_ms),
+        "scheduled_by": change_set.scheduled_by,
+        "approved_by": [each.by for each in change_set.approvals],
+        "break_glass": _break_glass(change_set.break_glass),
+        "refused_because": _refusal(change_set),
+        "versions": dict(change_set.versions),
         "items": [_item(each) for each in change_set.items],
     }
 
 
-def plan(
+def _break_glass(glass: BreakGlass | None) -> Body | None:
+    if glass is None:
+        return None
+    return {"by": glass.by, "at": iso(glass.at_ms), "reason": glass.reason, "missing_approvals": glass.lacked}
+
+
+def _refusal(change_set: ChangeSet) -> str | None:
+    if change_set.state is not ChangeSetState.REFUSED:
+        return None
+    reasons = [f"{len(change_set.moved)} settings had moved"] if change_set.moved else []
+    reasons += [f"{change_set.lacked} approvals were missing"] if change_set.lacked else []
+    return " and ".join(reasons)
+
+
+def approvals(wanted: int, missing: int, verdicts: Sequence[ApprovalVerdict]) -> Body:
+    """The approvals of a change set that is not applied, with whether they count."""
+    return {
+        "wanted": wanted,
+        "missing": missing,
+        "given": [
+            {
+                "by": each.approval.by,
+                "at": iso(each.approval.at_ms),
+                "plan": each.approval.plan,
+                "state": each.state.value,
+                "expires_at": iso(each.expires_at_ms),
+                "changed_since": list(each.moved),
+            }
+            for each in verdicts
+        ],
+    }
+
+
+def effect(change_set: ChangeSet, scopes: Sequence[ScopeEffect], gaps: Sequence[str]) -> Body:
+    """What was granted under a change set, and under the settings before it."""
+    return {
+        "change_set_id": change_set.change_set_id,
+        "scopes": [
+            {
+                "scope": each.scope,
+                "is_current": each.is_current,
+                "before": _under(each.before),
+                "under": _under(each.under),
+            }
+            for each in scopes
+        ],
+        "is_complete": not gaps,
+        "gaps": list(gaps),
+    }
+
+
+def _under(each: GrantsUnder) -> Body:
+    return {
+        "version": each.version,
+        "grants": each.grants,
+        "wait_p50_ms": each.p50_ms,
+        "wait_p95_ms": each.p95_ms,
+        "wait_max_ms": each.longest_ms,
+    }
+
+
+def detailed(
     change_set: ChangeSet, current: Mapping[ItemTarget, CurrentValue], moved: Sequence[MovedItem]
 ) -> Body:
     """A change set with the present values of its settings, and what is in its way."""

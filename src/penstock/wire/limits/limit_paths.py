@@ -12,9 +12,10 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from penstock.core.limits.policies import LimitSetting
 from penstock.errors import InvalidInput, Reason, ValidationFailed
 from penstock.schema.nearest import nearest
-from penstock.wire.limits.limit_requests import ChangeGroupLimits, ChangeQueueLimits, ChangeScopeLimits
+from penstock.wire.limits.limit_requests import ChangeGroupLimits, ChangeOwnLimits, ChangeQueueLimits
 from penstock.wire.requests import ConfigureQueue, RequestModel
 
 _NOT_LIMITS = frozenset({"reason", "if_version", "expires_in_seconds", "ends_at", "task_queue_type"})
@@ -52,6 +53,11 @@ def requests_for(limits: LimitSettings) -> Iterator[tuple[str, Mapping[str, Any]
     target, settings = limits.target, dict(limits.settings)
     for name in settings:
         check_setting(target, name)
+        if name == LimitSetting.CHANGE_APPROVALS:
+            raise InvalidInput(
+                Reason.VALIDATION_FAILED,
+                f"{target}.{name} says who approves changes; it changes nothing of a load. Leave it out.",
+            )
     if target.scope != "queue":
         yield _path(target), settings
         return
@@ -100,7 +106,7 @@ def _known(target: LimitTarget) -> frozenset[str]:
     if target.scope == "queue":
         names = _fields(ConfigureQueue) | _fields(ChangeQueueLimits)
         return names | {WEIGHTS, KEYS, "task_queue_type", *_ALIASES}
-    return _fields(ChangeGroupLimits if target.scope == "group" else ChangeScopeLimits)
+    return _fields(ChangeGroupLimits if target.scope == "group" else ChangeOwnLimits)
 
 
 def _fields(shape: type[RequestModel]) -> frozenset[str]:

@@ -78,11 +78,18 @@ class ChangeQueueLimits(LimitChange, kw_only=True):
 
 
 class ChangeScopeLimits(LimitChange, kw_only=True):
-    """The limits of a namespace or of the cluster."""
+    """The limits of a scope that several queues share."""
 
     kind: ScopePart = "all"
     max_active_leases: LeaseCap | Default | UnsetType = UNSET
     max_cost_per_minute: PerMinute | Default | UnsetType = UNSET
+
+
+class ChangeOwnLimits(ChangeScopeLimits, kw_only=True):
+    """The limits of a namespace or of the cluster."""
+
+    change_approvals: Annotated[int, Meta(ge=0, le=2)] | Default | UnsetType = UNSET
+    """How many others approve a change of its limits before it is applied; only of both kinds of tasks together."""
 
 
 class ChangeGroupLimits(ChangeScopeLimits, kw_only=True):

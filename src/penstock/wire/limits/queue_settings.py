@@ -56,6 +56,7 @@ _UNITS: Final[Mapping[str, Callable[[int | str], Shown]]] = MappingProxyType(
         LimitSetting.RETRY_RATE: _rate,
         LimitSetting.OPEN_RUNS: int,
         LimitSetting.SURPLUS: _same,
+        LimitSetting.CHANGE_APPROVALS: int,
         "worker_rps_limit": _rate,
         "rps_limit": _rate,
         "fairness_weight_override": _milli,

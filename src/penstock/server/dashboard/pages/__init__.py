@@ -18,6 +18,7 @@ from penstock.server.dashboard.pages import (
     system,
     why,
 )
+from penstock.server.dashboard.pages.change_sets import CHANGE_SET_ACTIONS, CHANGE_SET_PAGES
 from penstock.server.dashboard.pages.fleet import FLEET_ACTIONS, FLEET_PAGES
 from penstock.server.dashboard.pages.runs import RUN_ACTIONS, RUN_PAGES
 
@@ -41,11 +42,13 @@ PAGES: Final = (
     Page("/limits", "limits.html", limits.load, "limits"),
     Page("/limits/change", "change.html", scope_changes.scope_dialog, is_fragment=True),
     Page("/changes", "changes.html", changes.load, "changes"),
+    *CHANGE_SET_PAGES,
     Page("/system", "system.html", system.load, "system"),
 )
 ACTIONS: Final = (
     *FLEET_ACTIONS,
     *RUN_ACTIONS,
+    *CHANGE_SET_ACTIONS,
     Action(f"{_QUEUE}/cap", queue_changes.change_cap),
     Action(f"{_QUEUE}/rate", queue_changes.change_rate),
     Action(f"{_QUEUE}/pause", queue_changes.pause),

@@ -15,6 +15,7 @@ _PAGES = (
     ("tasks", "Tasks", ("tasks",)),
     ("schedules", "Schedules", ("schedules",)),
     ("limits", "Limits and budget groups", ("limits",)),
+    ("rehearse", "Change sets: several limits as one", ("change-sets",)),
     ("changes", "Changes of limits", ("changes",)),
     ("system", "System", ("system",)),
 )

@@ -1,30 +1,40 @@
-"""Change sets: propose, read, apply, withdraw and roll back several settings of limits as one."""
+"""Change sets: propose, edit, plan, approve, apply, withdraw and roll back several settings of limits as one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from penstock.core.limits.admission import EVERYWHERE, namespace_of, queue_of_scope, queue_scope
+from penstock.core.limits.admission import EVERYWHERE, queue_scope
 from penstock.core.limits.change_sets import ChangeSetState, ItemTarget, KeySetting, Stored
 from penstock.core.operations.limits_view import LimitPart, Parts, cluster_parts, group_parts, namespace_parts
-from penstock.core.permissions import RouteFamily, authorize
-from penstock.engine.limits import change_sets
-from penstock.engine.limits.change_sets import ChangeSetRequest, ChangeSetView
+from penstock.core.permissions import Principal
+from penstock.engine.limits import change_approvals, change_effects, change_plans, change_sets
+from penstock.engine.limits.change_set_state import ChangeSetView
+from penstock.engine.limits.change_sets import ApplyRequest, ChangeSetRequest
 from penstock.engine.limits.policies import KeySettingsChange, Unset
 from penstock.errors import Conflict, InvalidInput, Reason, ValidationFailed
 from penstock.ports.tables.visibility import PageStart
 from penstock.server.endpoints.limits.limit_changes import parse_scope_limits
 from penstock.server.endpoints.limits.queue_setting_changes import parse_queue_settings
 from penstock.server.endpoints.page_tokens import decode_page_start, encode_page_start
-from penstock.server.operation import OperationCall, Response, text_path
+from penstock.server.operation import Body, OperationCall, Response, text_path
+from penstock.wire.limits import change_plans as plan_wire
 from penstock.wire.limits import change_sets as wire
-from penstock.wire.limits.change_sets import ListChangeSets, ProposeChangeSet, RollBackChangeSet
+from penstock.wire.limits.change_sets import (
+    ApplyChangeSet,
+    ApproveChangeSet,
+    ListChangeSets,
+    ProposeChangeSet,
+    RollBackChangeSet,
+)
 from penstock.wire.limits.limit_paths import LimitTarget, check_setting, queue_settings_body
-from penstock.wire.limits.limit_requests import ChangeGroupLimits, ChangeScopeLimits
+from penstock.wire.limits.limit_requests import ChangeGroupLimits, ChangeOwnLimits, ChangeScopeLimits
 from penstock.wire.request_parser import parse_strict
 from penstock.wire.requests import ConfigureQueue, RequestModel
 
+_LOG: Final = logging.getLogger("penstock.changes")
 S = TypeVar("S", bound=RequestModel)
 _NO_ITEMS: Final = frozenset(
     {
@@ -38,19 +48,35 @@ _NO_ITEMS: Final = frozenset(
 
 
 async def propose(call: OperationCall) -> Response:
-    request: ProposeChangeSet = call.body
-    asked = await _asked(call, request)
-    _check_may_change(call, [target.scope for target in asked])
-    apply_at_ms = None if request.apply_at is None else round(request.apply_at.timestamp() * 1_000)
-    lasts_ms = None if request.expires_in_seconds is None else request.expires_in_seconds * 1_000
-    view = await change_sets.propose(
-        call.ctx, call.namespace, ChangeSetRequest(asked, request.reason, apply_at_ms, lasts_ms), call.author
+    view = await change_sets.propose(call.ctx, call.namespace, await _request(call), _principal(call))
+    return _detailed(view, status=201)
+
+
+async def edit(call: OperationCall) -> Response:
+    return _detailed(
+        await change_sets.edit(call.ctx, call.namespace, _id(call), await _request(call), _principal(call))
     )
-    return _plan(view, status=201)
+
+
+async def _request(call: OperationCall) -> ChangeSetRequest:
+    request: ProposeChangeSet = call.body
+    lasts_ms = None if request.expires_in_seconds is None else request.expires_in_seconds * 1_000
+    asked = await _asked(call, request)
+    return ChangeSetRequest(asked, request.reason, _ms(request.apply_at), lasts_ms)
 
 
 async def read(call: OperationCall) -> Response:
-    return _plan(await change_sets.get(call.ctx, call.namespace, _id(call)))
+    return _detailed(await change_sets.get(call.ctx, call.namespace, _id(call)))
+
+
+async def plan(call: OperationCall) -> Response:
+    found = await change_plans.plan(call.ctx, call.namespace, _id(call))
+    return Response(_body(found.view) | plan_wire.plan(found.view.change_set, found.checks))
+
+
+async def effect(call: OperationCall) -> Response:
+    found = await change_effects.effect(call.ctx, call.namespace, _id(call))
+    return Response(wire.effect(found.change_set, found.scopes, found.gaps))
 
 
 async def list_all(call: OperationCall) -> Response:
@@ -75,23 +101,45 @@ async def list_all(call: OperationCall) -> Response:
     )
 
 
+async def approve(call: OperationCall) -> Response:
+    request: ApproveChangeSet = call.body
+    return _detailed(
+        await change_approvals.approve(call.ctx, call.namespace, _id(call), _principal(call), request.plan)
+    )
+
+
+async def unapprove(call: OperationCall) -> Response:
+    return _detailed(await change_approvals.unapprove(call.ctx, call.namespace, _id(call), _principal(call)))
+
+
 async def apply(call: OperationCall) -> Response:
-    found = await change_sets.get(call.ctx, call.namespace, _id(call))
-    _check_may_change(call, [each.target.scope for each in found.change_set.items])
-    view = await change_sets.apply(call.ctx, call.namespace, _id(call), call.author)
+    body: ApplyChangeSet = call.body
+    request = ApplyRequest(_ms(body.apply_at), body.plan, body.break_glass)
+    if request.at_ms is not None:
+        if request.break_glass is not None:
+            raise ValidationFailed({"break_glass": ["applies it now: leave apply_at out"]})
+        view = await change_sets.schedule(call.ctx, call.namespace, _id(call), _principal(call), request)
+        return _detailed(view)
+    view = await change_sets.apply(call.ctx, call.namespace, _id(call), _principal(call), request)
     if view.change_set.may_be_applied:
         raise _stale(view)
-    return _plan(view)
+    glass = view.change_set.break_glass
+    if glass is not None:
+        _LOG.warning(
+            "break-glass: %s applied change set %s of namespace %s without %d approvals: %s",
+            *(glass.by, view.change_set.change_set_id, call.namespace, glass.lacked, glass.reason),
+        )
+    return _detailed(view)
 
 
 async def withdraw(call: OperationCall) -> Response:
-    return _plan(await change_sets.withdraw(call.ctx, call.namespace, _id(call), call.author))
+    return _detailed(await change_sets.withdraw(call.ctx, call.namespace, _id(call), _principal(call)))
 
 
 async def roll_back(call: OperationCall) -> Response:
     request: RollBackChangeSet = call.body
-    view = await change_sets.roll_back(call.ctx, call.namespace, _id(call), request.reason, call.author)
-    return _plan(view, status=201)
+    view = await change_sets.roll_back(call.ctx, call.namespace, _id(call), request.reason, _principal(call))
+    return _detailed(view, status=201)
 
 
 def _stale(view: ChangeSetView) -> Conflict:
@@ -105,11 +153,13 @@ def _stale(view: ChangeSetView) -> Conflict:
     )
 
 
-def _check_may_change(call: OperationCall, scopes: Sequence[str]) -> None:
-    """Limits of all namespaces need the role that may change the cluster."""
+def _principal(call: OperationCall) -> Principal:
     assert call.principal is not None, "operations that change something are authenticated"
-    if any(queue_of_scope(scope) is None and namespace_of(scope) is None for scope in scopes):
-        authorize(call.principal, RouteFamily.SYSTEM)
+    return call.principal
+
+
+def _ms(at: datetime | None) -> int | None:
+    return None if at is None else round(at.timestamp() * 1_000)
 
 
 async def _asked(call: OperationCall, request: ProposeChangeSet) -> dict[ItemTarget, Stored]:
@@ -122,10 +172,10 @@ async def _asked(call: OperationCall, request: ProposeChangeSet) -> dict[ItemTar
         owner = EVERYWHERE if group.scope == "global" else call.namespace
         found += await _of_scope(call, group_parts(owner, name), group)
     if request.namespace_limits:
-        own = _parsed(LimitTarget("namespace"), request.namespace_limits, ChangeScopeLimits)
+        own = _parsed(LimitTarget("namespace"), request.namespace_limits, ChangeOwnLimits)
         found += await _of_scope(call, namespace_parts(call.namespace), own)
     if request.cluster:
-        cluster = _parsed(LimitTarget("cluster"), request.cluster, ChangeScopeLimits)
+        cluster = _parsed(LimitTarget("cluster"), request.cluster, ChangeOwnLimits)
         found += await _of_scope(call, cluster_parts(), cluster)
     return dict(found)
 
@@ -194,8 +244,18 @@ def _stored(value: int | str | Unset | None) -> Stored:
     return None if isinstance(value, Unset) else value
 
 
-def _plan(view: ChangeSetView, *, status: int = 200) -> Response:
-    return Response(wire.plan(view.change_set, view.current, view.moved), status=status)
+def _detailed(view: ChangeSetView, *, status: int = 200) -> Response:
+    return Response(_body(view), status=status)
+
+
+def _body(view: ChangeSetView) -> Body:
+    body = wire.detailed(view.change_set, view.current, view.moved)
+    if not view.change_set.may_be_applied:
+        return body | {"plan": None, "approvals": None}
+    return body | {
+        "plan": view.plan,
+        "approvals": wire.approvals(view.state.wanted, view.lacking, view.verdicts),
+    }
 
 
 def _id(call: OperationCall) -> str:

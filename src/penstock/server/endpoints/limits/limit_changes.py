@@ -14,7 +14,13 @@ from penstock.engine.limits.admission import ScopeUpdate
 from penstock.engine.limits.policies import PolicyUpdate, SettingChange, Unset
 from penstock.errors import ValidationFailed
 from penstock.server.endpoints.limits.queue_setting_changes import stored_value
-from penstock.wire.limits.limit_requests import ChangeQueueLimits, ChangeScopeLimits, Expiring, LimitChange
+from penstock.wire.limits.limit_requests import (
+    ChangeOwnLimits,
+    ChangeQueueLimits,
+    ChangeScopeLimits,
+    Expiring,
+    LimitChange,
+)
 from penstock.wire.limits.limits import LINE_NAMES, SCOPE_NAMES
 
 _Values = Mapping[LimitSetting, int | str | Unset]
@@ -35,8 +41,10 @@ async def parse_queue_limits(ctx: EngineContext, request: ChangeQueueLimits) -> 
 
 
 async def parse_scope_limits(ctx: EngineContext, request: ChangeScopeLimits) -> ScopeUpdate:
-    names = _names(SCOPE_SETTINGS, SCOPE_NAMES)
+    names = _names(_settings(request), SCOPE_NAMES)
     values = _values(request, names)
+    if LimitSetting.CHANGE_APPROVALS in values and request.kind != "all":
+        raise ValidationFailed({"change_approvals": ["is for both kinds of tasks together: leave kind out"]})
     return ScopeUpdate(
         settings={setting: SettingChange(value) for setting, value in values.items()},
         reason=request.reason,
@@ -57,6 +65,14 @@ async def parse_end(ctx: EngineContext, request: Expiring) -> int | None:
     if at_ms <= await limit_usage.now_ms(ctx):
         raise ValidationFailed({"ends_at": ["is over already"]})
     return at_ms
+
+
+def _settings(request: ChangeScopeLimits) -> tuple[LimitSetting, ...]:
+    return (
+        (*SCOPE_SETTINGS, LimitSetting.CHANGE_APPROVALS)
+        if isinstance(request, ChangeOwnLimits)
+        else SCOPE_SETTINGS
+    )
 
 
 def _names(

@@ -10,8 +10,8 @@ from penstock.server.endpoints.limits.limit_changes import parse_queue_limits, p
 from penstock.server.operation import Body, OperationCall, Response, text_path
 from penstock.wire.limits import limits as wire
 from penstock.wire.limits.limit_requests import (
+    ChangeOwnLimits,
     ChangeQueueLimits,
-    ChangeScopeLimits,
     QueueLimitParameters,
     ReadDeclarationHistory,
     ReadLimitChanges,
@@ -100,7 +100,7 @@ async def newest_changes(call: OperationCall) -> Response:
 
 
 async def _change(call: OperationCall, parts: Parts) -> None:
-    request: ChangeScopeLimits = call.body
+    request: ChangeOwnLimits = call.body
     change = await parse_scope_limits(call.ctx, request)
     await admission.configure(call.ctx, parts[LimitPart(request.kind)], change, call.author)
 

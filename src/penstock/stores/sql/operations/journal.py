@@ -21,6 +21,14 @@ class SqlJournal(Repository):
     async def any_before(self, at_ms: int) -> bool:
         return bool(await self._session.fetch("any_journal_before", at_ms))
 
+    async def between(
+        self, since_ms: int, until_ms: int, event: str, after: int, limit: int
+    ) -> Sequence[tuple[int, str]]:
+        rows = await self._session.fetch(
+            "journal_between", since_ms, until_ms, f'%"event":"{event}"%', after, limit
+        )
+        return [(row[1], row[2]) for row in rows]
+
     def append(self, line: Mapping[str, Any]) -> None:
         text = _encode(line).decode()
         self._session.record("append_journal", self._session.now_ms, text)
