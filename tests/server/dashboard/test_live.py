@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from itertools import count
 
@@ -10,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.errors import Reason, Unavailable
-from penstock.server.dashboard import site
-from penstock.server.dashboard.live import STREAMS_MAX, LiveHub, Panels, Scene
+from penstock.server.dashboard import live, site
+from penstock.server.dashboard.live import RETRY_MS, STREAMS_MAX, LiveHub, Panels, Scene
 from tests.support.patience import PATIENCE_S
 
 SCENE = Scene("/queues", (), (), "default", "operator")
@@ -33,7 +34,10 @@ class Stage:
 
 
 async def _next(events: AsyncIterator[bytes]) -> str:
-    return (await asyncio.wait_for(anext(events), PATIENCE_S)).decode()
+    """The next event, without the time at which it was made."""
+    event = (await asyncio.wait_for(anext(events), PATIENCE_S)).decode()
+    assert re.search(r"^id: \d+$", event, re.MULTILINE), "a browser could not tell how late it is"
+    return re.sub(r"^id: \d+\n", "", event, flags=re.MULTILINE)
 
 
 async def test_all_who_look_at_one_scene_share_one_rendering() -> None:
@@ -72,6 +76,35 @@ async def test_a_scene_that_nobody_sees_is_not_rendered() -> None:
     assert tasks == []
 
 
+async def test_streams_of_different_age_get_the_same_panels() -> None:
+    """One event serves all that have sent the same before, and no other."""
+    stage = Stage()
+    hub = LiveHub(stage.render)
+    early = hub.stream(SCENE, "a")
+    await _next(early)
+    stage.panels["rows"] = "<p id=rows>2</p>"
+    assert "#head" not in await _next(early)
+    late = hub.stream(SCENE, "b")
+    first = await _next(late)
+    assert "#head" in first and "<p id=rows>2</p>" in first
+    stage.panels["rows"] = "<p id=rows>3</p>"
+    assert await _next(early) == await _next(late)
+    for each in (early, late):
+        await each.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_stream_without_news_shows_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser gives up a connection that is silent, as one of a machine that slept is."""
+    monkeypatch.setattr(live, "ALIVE_S", 0.01)
+    hub = LiveHub(Stage().render)
+    events = hub.stream(SCENE, "a")
+    while (event := await _next(events)) == "event: alive\ndata: \n\n":
+        pass
+    assert "#head" in event
+    assert await _next(events) == "event: alive\ndata: \n\n"
+    await events.aclose()  # type: ignore[attr-defined]
+
+
 async def test_roles_and_namespaces_never_share() -> None:
     """What one role may see must not reach another through a shared rendering."""
     stage, number = Stage(), count()
@@ -100,7 +133,7 @@ async def test_a_session_with_too_many_streams_is_told_to_pause_and_its_pages_st
     streams = [hub.stream(SCENE, "a") for _ in range(STREAMS_MAX)]
     for each in streams:
         await _next(each)
-    assert await _next(hub.stream(SCENE, "a")) == "event: paused\ndata: too many\n\n"
+    assert await _next(hub.stream(SCENE, "a")) == f"event: paused\nretry: {RETRY_MS}\ndata: too many\n\n"
     assert "#head" in await _next(hub.stream(SCENE, "b"))
     for each in streams:
         await each.aclose()  # type: ignore[attr-defined]

@@ -26,6 +26,7 @@ _SERVED: Final = (
     "app.css",
     "app.js",
     "charts.js",
+    "live.js",
     "runs.js",
     "timeline.js",
     "vendor/htmx.min.js",

@@ -8,13 +8,18 @@ nothing. The interval grows with what the renderings of all scenes cost, so that
 time of this process: waiting for a database, or for a busy machine, makes no page older than it must be.
 
 A stream ends after `STREAM_S`, and the browser opens the next one, which checks the session again. A session has at
-most `STREAMS_MAX` streams, because a browser allows six connections to a host; one more is told to pause.
+most `STREAMS_MAX` streams, because a browser allows six connections to a host; one more is told to pause, and to try
+again after `RETRY_MS`.
+
+Every event has the time at which it was made as its id. What a browser has not read waits in buffers that hold minutes
+of news, where no server can take it back: one that swaps slowly sees by the id that it has fallen behind, and connects
+again (`static/live.js`). A stream without news has a sign of life every `ALIVE_S`, so that silence means a connection
+that is lost. Rejected: an acknowledgement of every event, which would cost a request a second and page.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -30,6 +35,8 @@ COST_SHARE: Final = 30
 STREAM_S: Final = 60.0
 STREAMS_MAX: Final = 4
 GRACE_S: Final = 2.0
+ALIVE_S: Final = 10.0
+RETRY_MS: Final = 5_000
 SCENES_MAX: Final = 500
 RENDERING_S_MAX: Final = 30.0
 """A rendering that takes longer is given up: others wait for their turn."""
@@ -48,6 +55,7 @@ class Scene(Struct, frozen=True):
 
 
 Panels = Mapping[str, str]
+_NOTHING: Final[Panels] = {}
 Render = Callable[[Scene], Awaitable[Panels]]
 
 
@@ -56,6 +64,8 @@ class _Showing:
 
     def __init__(self) -> None:
         self.panels: Panels = {}
+        self._encoded: list[tuple[Panels, bytes]] = []
+        """The news of this rendering, by what a stream has sent before: most have sent the same."""
         self.trouble: str | None = None
         self.streams = 0
         self.cost_s = 0.0
@@ -63,6 +73,20 @@ class _Showing:
         self.latest_s = 0.0
         self.changed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
+
+    def show(self, panels: Panels) -> None:
+        """Take a new rendering."""
+        self.panels, self.trouble, self._encoded = panels, None, []
+
+    def news_since(self, sent: Panels) -> bytes:
+        """The event for a stream that has sent an earlier rendering; empty if nothing has changed."""
+        for earlier, event in self._encoded:
+            if earlier is sent:
+                return event
+        news = {name: html for name, html in self.panels.items() if sent.get(name) != html}
+        event = _event(None, "".join(_partial(name, html) for name, html in news.items())) if news else b""
+        self._encoded.append((sent, event))
+        return event
 
 
 class LiveHub:
@@ -102,7 +126,7 @@ class LiveHub:
             session_id: The session whose streams are counted.
         """
         if not await self._has_room(session_id):
-            yield b"event: paused\ndata: too many\n\n"
+            yield _event("paused", "too many", retry_ms=RETRY_MS)
             return
         showing = self._showings.setdefault(scene, _Showing())
         showing.streams += 1
@@ -130,18 +154,22 @@ class LiveHub:
         return True
 
     async def _events(self, showing: _Showing) -> AsyncIterator[bytes]:
-        sent: dict[str, str] = {}
+        sent: Panels = _NOTHING
         ends_at = time.monotonic() + STREAM_S
         while not self._closing.is_set() and time.monotonic() < ends_at:
             changed = showing.changed
             if showing.trouble is not None:
                 yield _event("trouble", showing.trouble)
-            elif news := {name: html for name, html in showing.panels.items() if sent.get(name) != html}:
-                sent |= news
-                yield _event(None, "".join(_partial(name, html) for name, html in news.items()))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, ends_at - time.monotonic())):
-                    await changed.wait()
+            else:
+                news, sent = showing.news_since(sent), showing.panels
+                if news:
+                    yield news
+            while not changed.is_set() and (left_s := ends_at - time.monotonic()) > 0:
+                try:
+                    async with asyncio.timeout(min(ALIVE_S, left_s)):
+                        await changed.wait()
+                except TimeoutError:
+                    yield _event("alive", "")
 
     async def _keep_rendering(self, scene: Scene, showing: _Showing) -> None:
         while not self._closing.is_set():
@@ -160,7 +188,7 @@ class LiveHub:
         """Render the panels, or note the trouble: whatever ends a rendering, the next one is tried."""
         try:
             async with asyncio.timeout(RENDERING_S_MAX):
-                showing.panels, showing.trouble = await self._render(scene), None
+                showing.show(await self._render(scene))
         except PenstockError as error:
             showing.trouble = error.message
         except TimeoutError:
@@ -186,7 +214,9 @@ def _partial(name: str, html: str) -> str:
     return f'<hx-partial hx-target="#{name}" hx-swap="outerMorph">{html}</hx-partial>'
 
 
-def _event(name: str | None, data: str) -> bytes:
+def _event(name: str | None, data: str, *, retry_ms: int | None = None) -> bytes:
     head = f"event: {name}\n" if name else ""
-    lines = "".join(f"data: {line}\n" for line in data.splitlines())
+    head += f"id: {time.monotonic_ns() // 1_000_000}\n"
+    head += "" if retry_ms is None else f"retry: {retry_ms}\n"
+    lines = "".join(f"data: {line}\n" for line in data.splitlines() or [""])
     return f"{head}{lines}\n".encode()
