@@ -86,7 +86,8 @@ async def test_streams_of_different_age_get_the_same_panels() -> None:
     assert "#head" not in await _next(early)
     late = hub.stream(SCENE, "b")
     first = await _next(late)
-    assert "#head" in first and "<p id=rows>2</p>" in first
+    assert "#head" in first
+    assert "<p id=rows>2</p>" in first
     stage.panels["rows"] = "<p id=rows>3</p>"
     assert await _next(early) == await _next(late)
     for each in (early, late):
