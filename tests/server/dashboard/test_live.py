@@ -12,7 +12,15 @@ from msgspec.structs import replace
 
 from penstock.errors import Reason, Unavailable
 from penstock.server.dashboard import live, site
-from penstock.server.dashboard.live import RETRY_MS, STREAMS_MAX, LiveHub, Panels, Scene
+from penstock.server.dashboard.live import (
+    COST_SHARE,
+    RETRY_MS,
+    STREAMS_MAX,
+    LiveHub,
+    Panels,
+    Scene,
+    cost_share,
+)
 from tests.support.patience import PATIENCE_S
 
 SCENE = Scene("/queues", (), (), "default", "operator")
@@ -246,3 +254,8 @@ async def test_a_slow_database_makes_no_page_older() -> None:
         await _next(events)
     assert hub.cost_s < waited_s / 2, "waiting costs nothing"
     await events.aclose()  # type: ignore[attr-defined]
+
+
+def test_pages_take_less_of_a_process_that_is_busy_with_its_work() -> None:
+    assert cost_share(0.1) == COST_SHARE
+    assert 1 / cost_share(0.9) <= 0.02, "fifty open pages may cost two per cent of the dispatches"

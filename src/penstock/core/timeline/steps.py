@@ -24,7 +24,7 @@ whole length.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -168,6 +168,12 @@ class _LaneBuilder:
         self._activity_tasks = {each.activity_id: each for each in run.tasks if each.activity_id is not None}
         self._ends: dict[str, TimelineEvent] = {}
         """The last event that each workflow task appended."""
+        self._others: Mapping[str, Callable[[TimelineEvent], None]] = {
+            EventType.ACTIVITY_RETRY_SCHEDULED: self._retry,
+            EventType.CHILD_RUN_STARTED: self._child_started,
+            EventType.SIGNAL_RECEIVED: self._signal,
+            EventType.COOPERATIVE_CANCELLATION_DELIVERED: self._interrupt,
+        }
 
     def add(self, event: TimelineEvent) -> None:
         if event.task_id is not None:
@@ -175,21 +181,21 @@ class _LaneBuilder:
         if (kind := _OPENS.get(event.type)) is not None:
             if kind is not LaneKind.TIMER or event.timer_kind != CONDITION_TIMEOUT:
                 self._open[_identity(kind, event)] = _StepBuilder(kind, event)
-        elif event.type == EventType.ACTIVITY_RETRY_SCHEDULED:
-            self._retry(event)
-        elif event.type == EventType.CHILD_RUN_STARTED:
-            known = self._open.get(_identity(LaneKind.CHILD, event))
-            if known is not None and event.child_run_id is not None:
-                known.child_run_id = event.child_run_id
-        elif event.type == EventType.SIGNAL_RECEIVED:
-            tick = Tick(event.at_ms, event.signal_name or "signal", event.sequence)
-            self._lanes.append(
-                TimelineLane(LaneKind.SIGNAL, _cut(tick.label), (), event.step, (tick,), outcome="completed")
-            )
-        elif event.type == EventType.COOPERATIVE_CANCELLATION_DELIVERED:
-            self._interrupt(event)
         elif (closing := _CLOSES.get(event.type)) is not None:
             self._close(event, *closing)
+        elif (other := self._others.get(event.type)) is not None:
+            other(event)
+
+    def _child_started(self, event: TimelineEvent) -> None:
+        known = self._open.get(_identity(LaneKind.CHILD, event))
+        if known is not None and event.child_run_id is not None:
+            known.child_run_id = event.child_run_id
+
+    def _signal(self, event: TimelineEvent) -> None:
+        tick = Tick(event.at_ms, event.signal_name or "signal", event.sequence)
+        self._lanes.append(
+            TimelineLane(LaneKind.SIGNAL, _cut(tick.label), (), event.step, (tick,), outcome="completed")
+        )
 
     def done(self) -> list[TimelineLane]:
         for step in self._open.values():

@@ -33,7 +33,9 @@ _NOTHING_OPEN = len(_PRECEDENCE)
 _PLACES = {cause: place for place, cause in enumerate(_PRECEDENCE)}
 _SHIFT = 6
 _PLACE_MASK = (1 << _SHIFT) - 1
-assert len(_PRECEDENCE) << 1 <= _PLACE_MASK, "a change is one number: its moment, its place, and whether it opens"
+assert len(_PRECEDENCE) << 1 <= _PLACE_MASK, (
+    "a change is one number: its moment, its place, and whether it opens"
+)
 
 
 class TimeSpent(Struct, frozen=True):
@@ -49,17 +51,7 @@ class TimeSpent(Struct, frozen=True):
 
 def time_spent(lanes: Iterable[TimelineLane], from_ms: int, to_ms: int) -> TimeSpent:
     """The parts of the time from `from_ms` to `to_ms`."""
-    changes: list[int] = []
-    for lane in lanes:
-        for span in lane.spans:
-            begin, end = span.from_ms, span.to_ms
-            if begin < from_ms:
-                begin = from_ms
-            if end > to_ms:
-                end = to_ms
-            if begin < end:
-                place = _PLACES[None if span.state is SpanState.RUNNING else span.cause or WaitCause.UNKNOWN]
-                changes += (begin << _SHIFT | place << 1 | 1, end << _SHIFT | place << 1)
+    changes = _changes(lanes, from_ms, to_ms)
     changes.sort()
     open_spans = [0] * len(_PRECEDENCE)
     spent_ms = [0] * (len(_PRECEDENCE) + 1)
@@ -87,3 +79,19 @@ def time_spent(lanes: Iterable[TimelineLane], from_ms: int, to_ms: int) -> TimeS
         by_design_ms=sum(ms for cause, ms in spent.items() if cause in BY_DESIGN),
         by_cause={cause: spent[cause] for cause in _ORDER if spent[cause]},
     )
+
+
+def _changes(lanes: Iterable[TimelineLane], from_ms: int, to_ms: int) -> list[int]:
+    """The ends of all spans within the given time."""
+    changes: list[int] = []
+    for lane in lanes:
+        for span in lane.spans:
+            begin, end = span.from_ms, span.to_ms
+            if begin < from_ms:
+                begin = from_ms
+            if end > to_ms:
+                end = to_ms
+            if begin < end:
+                place = _PLACES[None if span.state is SpanState.RUNNING else span.cause or WaitCause.UNKNOWN]
+                changes += (begin << _SHIFT | place << 1 | 1, end << _SHIFT | place << 1)
+    return changes

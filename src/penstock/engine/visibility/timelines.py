@@ -20,6 +20,7 @@ from penstock.ports.store import Tx
 
 EVENTS_MAX = 60_000
 """Events that are read of one run; a longer history is shown up to there."""
+EVENTS_AT_ONCE = 10_000
 
 DRAWN_MAX = 8
 """Selections of one long run whose drawing is kept with it."""
@@ -69,7 +70,7 @@ async def read(ctx: EngineContext, address: Address, selection: LaneSelection) -
 
 async def _times(ctx: EngineContext, tx: Tx, run: Run) -> tuple[RunTimes, Sequence[TimelineEvent]]:
     events, bound, tasks = await gather(
-        tx.histories.timeline(run.run_id, 0, EVENTS_MAX),
+        _events(tx, run),
         explanations.constraints(ctx, tx, run),
         tx.tasks.times_of(run.run_id, EVENTS_MAX),
     )
@@ -78,6 +79,17 @@ async def _times(ctx: EngineContext, tx: Tx, run: Run) -> tuple[RunTimes, Sequen
     if events and events[-1].sequence < run.last_sequence:
         closed_at_ms = events[-1].at_ms
     return RunTimes(run.started_at_ms, closed_at_ms, tx.now_ms, tasks, causes), events
+
+
+async def _events(tx: Tx, run: Run) -> Sequence[TimelineEvent]:
+    """The events of a run, some thousand at a time: a driver decodes an answer without a pause."""
+    events: list[TimelineEvent] = []
+    while len(events) < EVENTS_MAX:
+        page = await tx.histories.timeline(run.run_id, events[-1].sequence if events else 0, EVENTS_AT_ONCE)
+        events += page
+        if len(page) < EVENTS_AT_ONCE:
+            break
+    return events
 
 
 class _EveryLane(Struct):

@@ -4,7 +4,8 @@ A *scene* is what a stream shows: a page with its parameters, in a namespace, fo
 scene, one task renders its live panels, at most once a second; each stream sends the panels that differ from what it
 sent before. With no stream there is no task: a browser closes the stream of a hidden tab, so a hidden tab costs
 nothing. The interval grows with what the renderings of all scenes cost, so that together they use at most one part in
-`COST_SHARE` of a core: with many different pages open, each is a little older, and says how old. What counts is the CPU
+`cost_share` of a core: with many different pages open, each is a little older, and says how old. A process that is busy
+with its work spends less on them, because what one core does for pages it does not dispatch. What counts is the CPU
 time of this process: waiting for a database, or for a busy machine, makes no page older than it must be.
 
 A stream ends after `STREAM_S`, and the browser opens the next one, which checks the session again. A session has at
@@ -32,6 +33,8 @@ from penstock.errors import PenstockError
 
 INTERVAL_S: Final = 1.0
 COST_SHARE: Final = 30
+BUSY_COST_SHARE: Final = 100
+BUSY_CORES: Final = 0.5
 STREAM_S: Final = 60.0
 STREAMS_MAX: Final = 4
 GRACE_S: Final = 2.0
@@ -89,6 +92,30 @@ class _Showing:
         return event
 
 
+def cost_share(cores: float) -> int:
+    """How many times as long as its renderings took a page waits for the next one.
+
+    Args:
+        cores: How many cores this process uses.
+    """
+    return COST_SHARE if cores < BUSY_CORES else BUSY_COST_SHARE
+
+
+class _Usage:
+    """How many cores this process used in the last second or longer."""
+
+    def __init__(self) -> None:
+        self._at, self._used_s = time.perf_counter(), time.process_time()
+        self._cores = 0.0
+
+    def cores(self) -> float:
+        now, used_s = time.perf_counter(), time.process_time()
+        if now - self._at >= INTERVAL_S:
+            self._cores = (used_s - self._used_s) / (now - self._at)
+            self._at, self._used_s = now, used_s
+        return self._cores
+
+
 class LiveHub:
     """The scenes that somebody looks at.
 
@@ -101,6 +128,7 @@ class LiveHub:
         self._showings: dict[Scene, _Showing] = {}
         self._sessions: Counter[str] = Counter()
         self._closing = asyncio.Event()
+        self._usage = _Usage()
         self._turn = asyncio.Lock()
         """Renderings happen one at a time, so that what one costs can be measured."""
 
@@ -182,7 +210,8 @@ class LiveHub:
                 showing.cost_s, showing.latest_s = min(showing.latest_s, cost_s), cost_s
             event, showing.changed = showing.changed, asyncio.Event()
             event.set()
-            await asyncio.sleep(max(0.0, max(INTERVAL_S, COST_SHARE * self.cost_s) - took_s))
+            share = cost_share(self._usage.cores())
+            await asyncio.sleep(max(0.0, max(INTERVAL_S, share * self.cost_s) - took_s))
 
     async def _render_once(self, scene: Scene, showing: _Showing) -> None:
         """Render the panels, or note the trouble: whatever ends a rendering, the next one is tried."""
