@@ -259,3 +259,24 @@ async def test_a_slow_database_makes_no_page_older() -> None:
 def test_pages_take_less_of_a_process_that_is_busy_with_its_work() -> None:
     assert cost_share(0.1) == COST_SHARE
     assert 1 / cost_share(0.9) <= 0.02, "fifty open pages may cost two per cent of the dispatches"
+
+
+async def test_a_page_that_is_slow_does_not_make_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waited until the slow one was given up, half a minute a turn."""
+    monkeypatch.setattr(live, "TURN_S", 0.01)
+    stage, slow = Stage(), replace(SCENE, page="/slow")
+
+    async def render(scene: Scene) -> Panels:
+        if scene == slow:
+            await asyncio.Event().wait()
+        return await stage.render(scene)
+
+    hub = LiveHub(render)
+    stuck = asyncio.create_task(_next(hub.stream(slow, "a")))
+    events = hub.stream(SCENE, "b")
+    assert "#head" in await _next(events)
+    stage.panels["head"] = "<p id=head>2</p>"
+    assert "#head" in await _next(events)
+    stuck.cancel()
+    await asyncio.gather(stuck, return_exceptions=True)
+    await events.aclose()  # type: ignore[attr-defined]

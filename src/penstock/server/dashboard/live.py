@@ -41,8 +41,10 @@ GRACE_S: Final = 2.0
 ALIVE_S: Final = 10.0
 RETRY_MS: Final = 5_000
 SCENES_MAX: Final = 500
+TURN_S: Final = 2.0
+"""A rendering that takes longer no longer keeps others from their turn."""
 RENDERING_S_MAX: Final = 30.0
-"""A rendering that takes longer is given up: others wait for their turn."""
+"""A rendering that takes longer is given up."""
 log = structlog.get_logger("penstock.dashboard")
 
 
@@ -130,7 +132,7 @@ class LiveHub:
         self._closing = asyncio.Event()
         self._usage = _Usage()
         self._turn = asyncio.Lock()
-        """Renderings happen one at a time, so that what one costs can be measured."""
+        """Renderings happen one at a time, so that what one costs can be measured; one that is slow waits alone."""
 
     @property
     def open_streams(self) -> int:
@@ -201,17 +203,28 @@ class LiveHub:
 
     async def _keep_rendering(self, scene: Scene, showing: _Showing) -> None:
         while not self._closing.is_set():
-            async with self._turn:
-                began_at, before_s = time.perf_counter(), time.process_time()
-                await self._render_once(scene, showing)
-                took_s = time.perf_counter() - began_at
-                # The process may have done other work meanwhile, but not for longer than the rendering took.
-                cost_s = min(took_s, time.process_time() - before_s)
-                showing.cost_s, showing.latest_s = min(showing.latest_s, cost_s), cost_s
+            began_at, before_s = await self._render_in_turn(scene, showing)
+            took_s = time.perf_counter() - began_at
+            # The process may have done other work meanwhile, but not for longer than the rendering took.
+            cost_s = min(took_s, time.process_time() - before_s)
+            showing.cost_s, showing.latest_s = min(showing.latest_s, cost_s), cost_s
             event, showing.changed = showing.changed, asyncio.Event()
             event.set()
             share = cost_share(self._usage.cores())
             await asyncio.sleep(max(0.0, max(INTERVAL_S, share * self.cost_s) - took_s))
+
+    async def _render_in_turn(self, scene: Scene, showing: _Showing) -> tuple[float, float]:
+        """Render when it is this scene's turn; returns the times by the clock and of the process at its beginning."""
+        async with self._turn:
+            began = time.perf_counter(), time.process_time()
+            rendering = asyncio.create_task(self._render_once(scene, showing), name="penstock-live-rendering")
+            try:
+                await asyncio.wait({rendering}, timeout=TURN_S)
+            except asyncio.CancelledError:
+                rendering.cancel()
+                raise
+        await rendering
+        return began
 
     async def _render_once(self, scene: Scene, showing: _Showing) -> None:
         """Render the panels, or note the trouble: whatever ends a rendering, the next one is tried."""
