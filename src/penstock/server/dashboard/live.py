@@ -34,7 +34,7 @@ from penstock.errors import PenstockError
 INTERVAL_S: Final = 1.0
 COST_SHARE: Final = 30
 BUSY_COST_SHARE: Final = 100
-BUSY_CORES: Final = 0.5
+BUSY_CORES: Final = 0.2
 STREAM_S: Final = 60.0
 STREAMS_MAX: Final = 4
 GRACE_S: Final = 2.0
