@@ -43,7 +43,7 @@ async def test_what_is_pressed_before_the_page_is_ready_is_done_when_it_is(
         await is_pressed.wait()
         await route.continue_()
 
-    await page.route("**/htmx.min.js", hold)
+    await page.route("**/htmx.js", hold)
     await page.goto(f"{server.url}/ui/limits", wait_until="commit")
     await page.locator("#limit-rows button").first.click()
     is_pressed.set()
