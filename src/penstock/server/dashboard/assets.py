@@ -34,8 +34,8 @@ _SERVED: Final = (
     "vendor/uPlot.min.css",
 )
 _JOINED: Final = {"htmx.js": ("vendor/htmx.min.js", "vendor/hx-sse.min.js")}
-"""Files that are served as one. htmx reads a page as soon as its script has run; an extension in a script of its own may
-come a moment later, on a busy machine, and then the page has no live stream until it is loaded again."""
+"""Files that are served as one. htmx reads a page as soon as its script has run; an extension in a script of its own
+may come a moment later, on a busy machine, and then the page has no live stream until it is loaded again."""
 
 
 @dataclass(frozen=True, slots=True)
