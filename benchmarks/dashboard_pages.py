@@ -32,7 +32,7 @@ from benchmarks.dashboard_crowds import (
 from benchmarks.processes import load_average
 from benchmarks.sqlite_library import sqlite3
 from penstock.stores.postgres import session_limits
-from penstock.stores.sqlite.fetching import SEPARATOR
+from penstock.stores.sqlite.fetches import SEPARATOR
 from tests.speed.statement_log import StatementLog, log_postgres, log_sqlite
 from tests.support import asgi
 

@@ -26,7 +26,7 @@ from benchmarks.dashboard_pages import (
     sent,
 )
 from penstock.stores.postgres import schema as postgres_schema
-from penstock.stores.sqlite.fetching import SEPARATOR
+from penstock.stores.sqlite.fetches import SEPARATOR
 from tests.speed.statement_log import StatementLog, described
 
 SIZES = CrowdSizes(closed_runs=25_000, waiting=15_000, keys=500, events=2_000)

@@ -60,9 +60,9 @@ from penstock.stores.sql.tasks.tasks import TASKS
 from penstock.stores.sql.transaction import SqlTx
 from penstock.stores.sql.workflows.runs import RUNS
 from penstock.stores.sql.write_buffer import WriteBuffer
-from penstock.stores.sqlite import connections, fetching, schema
+from penstock.stores.sqlite import connections, schema
 from penstock.stores.sqlite.connections import sqlite3
-from penstock.stores.sqlite.fetching import MergedReads
+from penstock.stores.sqlite.fetches import MergedReads, execute
 
 T = TypeVar("T")
 GROUP_MAX = 256
@@ -197,7 +197,7 @@ class SqliteStore:
             return await self._loop.run_in_executor(self._readers, self._read_in_thread, typed)
         if self._reading is None:
             self._reading = self._reader()
-        return self._read_one(self._reading, typed, fetching.execute)
+        return self._read_one(self._reading, typed, execute)
 
     async def check(self) -> None:
         async def nothing(tx: Tx) -> None:
@@ -392,7 +392,7 @@ class SqliteStore:
                     raise RuntimeError("an operation was cancelled") from error
                 if isinstance(fetches, tuple) and self._write_buffer.must_flush_before(fetches):
                     await self._flush(cursor)
-                answers = fetching.execute(cursor, fetches)
+                answers = execute(cursor, fetches)
                 self._row_cache.invalidate(fetch.statement for fetch in fetches)
                 if self._loop.time() > self._yield_at:
                     await self._yield_to_loop()
