@@ -1,7 +1,15 @@
 """What the dashboard costs beside a million runs: each page, and fifty pages that stay open.
 
 Pages are measured in this process, and judged by its CPU time where the machine is shared (`dashboard_pages`). Open
-pages are streams of a real server, which does the same work with them and without them in turn.
+pages are streams of a real server, which does the same work with them and without them in turn. What they cost is taken
+from the CPU time of the server, which depends far less on neighbours than rates do:
+
+- *of a core*: CPU seconds a second of a server that does nothing else, less those without open pages;
+- *dispatch rate*: what is left of one core while the server works. A task costs so much CPU without open pages; what
+  the server used beyond that with them, a second, it could not use for tasks.
+
+Rounds alternate which comes first, so that a machine that becomes busier favours neither. The rate by the clock is
+reported beside.
 """
 
 from __future__ import annotations
@@ -10,6 +18,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlparse
 
@@ -22,13 +31,15 @@ from benchmarks.processes import cpu_of, load_average
 from benchmarks.samples import loads, ratio, spread
 from benchmarks.sizes import Sizes
 from benchmarks.stands import Ground, Stand, StoreName, new_store, serving
-from benchmarks.work import Kind, Order
+from benchmarks.work import Kind, Order, Outcome
 from benchmarks.workloads import Say
 
 VIEWERS, STREAMS_A_SESSION = 50, 4
 WATCHED = ("", "/queues", f"/queues/{QUEUE}", f"/runs/{LONG}", "/limits", "/workers", "/system", "/changes")
 """What people look at; several look at each."""
 CPU_SHARE_MAX, RATE_RATIO_MIN = 0.05, 0.98
+SETTLING_S = 5.0
+"""How long pages are open before they are measured: each has been rendered by then."""
 IN_FLIGHT = 20
 
 
@@ -62,31 +73,41 @@ class Dashboard:
         return url
 
     async def _watched(self, stand: Stand) -> dict[str, Any]:
-        """CPU of the server at rest and of its work, without open pages and with them, in turn."""
+        """What the server uses at rest and for its work, without open pages and with them, in turn."""
         shares: list[float] = []
         rates: list[float] = []
+        by_clock: list[float] = []
         load: list[float] = []
         await asyncio.to_thread(self._work, stand)
-        for _ in range(self._sizes.dashboard_rounds):
-            alone, quiet = await asyncio.to_thread(self._work, stand), await self._resting(stand)
-            async with _watching(stand.url):
-                await asyncio.sleep(self._sizes.dashboard_seconds / 4)  # every page has been rendered
-                beside, watched = await asyncio.to_thread(self._work, stand), await self._resting(stand)
-            shares.append(watched - quiet)
-            rates.append(beside / alone)
+        for number in range(self._sizes.dashboard_rounds):
+            if number % 2:
+                beside, alone = await self._with_pages(stand), await self._measured(stand)
+            else:
+                alone, beside = await self._measured(stand), await self._with_pages(stand)
+            shares.append(beside.resting - alone.resting)
+            rates.append(1 - _beyond(beside.work, alone.work))
+            by_clock.append(_rate(beside.work) / _rate(alone.work))
             load.append(load_average())
         return {
             "store": stand.store.value,
             "open": VIEWERS,
             "cpu_share": spread(shares, 3),
             "rate_ratio": spread(rates, 3),
+            "clock_ratio": spread(by_clock, 3),
             "load": loads(load),
         }
 
-    def _work(self, stand: Stand) -> float:
+    async def _with_pages(self, stand: Stand) -> _Round:
+        async with _watching(stand.url):
+            await asyncio.sleep(min(SETTLING_S, self._sizes.dashboard_seconds))
+            return await self._measured(stand)
+
+    async def _measured(self, stand: Stand) -> _Round:
+        return _Round(await self._resting(stand), await asyncio.to_thread(self._work, stand))
+
+    def _work(self, stand: Stand) -> Outcome:
         order = Order(Kind.ACTIVITIES, "", self._sizes.dashboard_tasks, in_flight=IN_FLIGHT, queue="beside")
-        outcome = stand.send(order)
-        return outcome.count / outcome.seconds
+        return stand.send(order)
 
     async def _resting(self, stand: Stand) -> float:
         """How much of a core the server uses while it has nothing to do but to show pages."""
@@ -94,6 +115,24 @@ class Dashboard:
         began, before = time.monotonic(), cpu_of(server)["server"]
         await asyncio.sleep(self._sizes.dashboard_seconds)
         return ratio(cpu_of(server)["server"] - before, time.monotonic() - began) or 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """One measurement of the server, at rest and at work."""
+
+    resting: float
+    work: Outcome
+
+
+def _rate(work: Outcome) -> float:
+    return work.count / work.seconds
+
+
+def _beyond(beside: Outcome, alone: Outcome) -> float:
+    """CPU seconds a second that the server used beyond what as many tasks cost it alone."""
+    expected = alone.cpu_seconds["server"] / alone.count * beside.count
+    return (beside.cpu_seconds["server"] - expected) / beside.seconds
 
 
 @contextlib.asynccontextmanager

@@ -128,7 +128,7 @@ def _pages(found: Row) -> Table:
         "scans",
         "load",
         caption=f"at most {budgets['ms']} ms at p95, {budgets['bytes'] // 1000} KB, and {budgets['statements']} "
-        "round trips to PostgreSQL (SQLite has none: its statements are calls); the first request of a page is apart",
+        "statements; the first request of a page is apart",
     )
     for row in found["pages"]:
         made.add_row(
@@ -155,17 +155,18 @@ def _viewers(found: Row) -> Table:
         "open",
         "of a core",
         "dispatch rate",
+        "by the clock",
         "load",
         caption=f"at most {budgets['cpu_share']:.0%} of a core, and a rate of at least {budgets['rate_ratio']:.2f} "
-        "of that without them",
+        "of that without them, by the CPU time that is left of one core; load tells how far to trust the clock",
     )
     for row in found["viewers"]:
-        rate = row["rate_ratio"]
+        rates = [row["rate_ratio"], row["clock_ratio"]]
         made.add_row(
             row["store"],
             str(row["open"]),
             spread(row["cpu_share"]),
-            f"{ratio(rate['median'])} [{ratio(rate['min'])}..{ratio(rate['max'])}]",
+            *(f"{ratio(each['median'])} [{ratio(each['min'])}..{ratio(each['max'])}]" for each in rates),
             f"{row['load']['median']:.1f}",
         )
     return made

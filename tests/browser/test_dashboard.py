@@ -27,6 +27,8 @@ VOLATILE = {
     r"(?m)^.*(?:heading \"(?:Waiting|In and out|Running)\"|paragraph: \"?\d).*\n": "",
 }
 """What differs between two runs, or follows from how long ago the server was furnished."""
+LASTING = {"DW_WORKER_STALE_AFTER_SECONDS": "3600"}
+"""On a busy machine a worker that is silent for a minute would be gone before a story ends, and hold its gate."""
 FRESH_S, TRIES_MAX = 20, 10
 """How long after its furnishing a server shows the rates, shares and workers of that moment."""
 PAGES = (
@@ -45,7 +47,8 @@ PAGES = (
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[live.LiveServer]:
     """A server with a queue whose cap binds: one task of four runs."""
     folder: Path = tmp_path_factory.mktemp("dashboard")
-    with live.running(live.server(folder, f"sqlite:///{folder / 'penstock.db'}")) as (started,):
+    url = f"sqlite:///{folder / 'penstock.db'}"
+    with live.running(live.server(folder, url, settings=LASTING)) as (started,):
         _furnish(started)
         yield started
 
@@ -65,6 +68,7 @@ def _furnish(server: live.LiveServer) -> None:
             "activity_type": "charge",
             "task_queue": QUEUE,
             "fairness_key": key,
+            "start_to_close_timeout_ms": 3_600_000,
         }
         _call(server, "POST", "/api/activities", body)
     _set_cap(server, 1)
@@ -121,7 +125,7 @@ async def test_what_a_screen_reader_reads_is_what_was_agreed(
     golden = GOLDEN / f"{path.strip('/').replace('/', '-')}.yaml"
     for number in range(TRIES_MAX):
         url = f"sqlite:///{tmp_path}/{number}.db"
-        with live.running(live.server(tmp_path, url)) as (server,):
+        with live.running(live.server(tmp_path, url, settings=LASTING)) as (server,):
             furnished = time.monotonic()
             _furnish(server)
             async with browsing:

@@ -24,6 +24,7 @@ from penstock.core.model import (
 )
 from penstock.core.scheduling.fairness import Lane
 from penstock.ports.store import Tx
+from penstock.stores.sqlite import fetches
 from penstock.stores.sqlite.connections import connect
 from penstock.stores.sqlite.store import SqliteStore
 
@@ -48,7 +49,7 @@ class Tables:
         if self._store._reading is None:
             self._store._reading = self._store._reader()
         typed = cast("Callable[[Tx], Coroutine[Any, Any, T]]", question)
-        return self._store._read_one(self._store._reading, typed)
+        return self._store._read_one(self._store._reading, typed, fetches.execute)
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         connection = self._store._reading or self._store._reader()

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from penstock.core.limits.policies import LimitSetting
 from penstock.engine.activities.activity_reports import AttemptFailure
 from penstock.engine.limits import policies
 from penstock.engine.limits.policies import PolicyUpdate, SettingChange
 from penstock.engine.runs.address import Address
+from penstock.engine.runtime import timeline_cache
 from penstock.engine.visibility import timelines
 from penstock.engine.visibility.timelines import LaneSelection, RunTimeline
 from penstock.errors import NotFound
@@ -95,6 +97,27 @@ async def test_steps_of_one_type_are_shown_on_demand(scene: Scene) -> None:
     assert [(lane.label, lane.step) for lane in found.lanes] == [("Charge", 1), ("Charge", 3)]
     found = await timeline(scene, label="Charge", after_step=1)
     assert [lane.step for lane in found.lanes] == [3]
+
+
+async def test_a_long_run_that_grew_is_drawn_like_one_that_is_drawn_for_the_first_time(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a long run only the events are read that were not there when it was drawn before."""
+    monkeypatch.setattr(timeline_cache, "LONG", 1)
+    monkeypatch.setattr(timeline_cache, "EVENTS_A_MS", 10**9)
+    monkeypatch.setattr(timelines, "EVENTS_AT_ONCE", 2)
+    await scene.start()
+    await scene.decide(charge(), charge(), charge())
+    for _ in range(3):
+        scene.clock.advance(100)
+        await timeline(scene)
+        await scene.finish(await scene.take(ACTIVITY))
+    scene.clock.advance(100)
+    grown = await timeline(scene)
+    anew = structs.replace(scene.ctx, timelines=timeline_cache.TimelineCache())
+    first = await timelines.read(anew, Address("default", "order-1"), LaneSelection())
+    assert len([lane for lane in first.lanes if lane.outcome == "completed"]) == 3
+    assert (grown.lanes, grown.spent) == (first.lanes, first.spent)
 
 
 async def test_a_workflow_of_another_namespace_has_no_timeline(scene: Scene) -> None:

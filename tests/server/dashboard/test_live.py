@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from itertools import count
 
@@ -10,8 +11,16 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.errors import Reason, Unavailable
-from penstock.server.dashboard import site
-from penstock.server.dashboard.live import STREAMS_MAX, LiveHub, Panels, Scene
+from penstock.server.dashboard import live, site
+from penstock.server.dashboard.live import (
+    COST_SHARE,
+    RETRY_MS,
+    STREAMS_MAX,
+    LiveHub,
+    Panels,
+    Scene,
+    cost_share,
+)
 from tests.support.patience import PATIENCE_S
 
 SCENE = Scene("/queues", (), (), "default", "operator")
@@ -33,7 +42,10 @@ class Stage:
 
 
 async def _next(events: AsyncIterator[bytes]) -> str:
-    return (await asyncio.wait_for(anext(events), PATIENCE_S)).decode()
+    """The next event, without the time at which it was made."""
+    event = (await asyncio.wait_for(anext(events), PATIENCE_S)).decode()
+    assert re.search(r"^id: \d+$", event, re.MULTILINE), "a browser could not tell how late it is"
+    return re.sub(r"^id: \d+\n", "", event, flags=re.MULTILINE)
 
 
 async def test_all_who_look_at_one_scene_share_one_rendering() -> None:
@@ -72,6 +84,36 @@ async def test_a_scene_that_nobody_sees_is_not_rendered() -> None:
     assert tasks == []
 
 
+async def test_streams_of_different_age_get_the_same_panels() -> None:
+    """One event serves all that have sent the same before, and no other."""
+    stage = Stage()
+    hub = LiveHub(stage.render)
+    early = hub.stream(SCENE, "a")
+    await _next(early)
+    stage.panels["rows"] = "<p id=rows>2</p>"
+    assert "#head" not in await _next(early)
+    late = hub.stream(SCENE, "b")
+    first = await _next(late)
+    assert "#head" in first
+    assert "<p id=rows>2</p>" in first
+    stage.panels["rows"] = "<p id=rows>3</p>"
+    assert await _next(early) == await _next(late)
+    for each in (early, late):
+        await each.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_stream_without_news_shows_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser gives up a connection that is silent, as one of a machine that slept is."""
+    monkeypatch.setattr(live, "ALIVE_S", 0.01)
+    hub = LiveHub(Stage().render)
+    events = hub.stream(SCENE, "a")
+    while (event := await _next(events)) == "event: alive\ndata: \n\n":
+        pass
+    assert "#head" in event
+    assert await _next(events) == "event: alive\ndata: \n\n"
+    await events.aclose()  # type: ignore[attr-defined]
+
+
 async def test_roles_and_namespaces_never_share() -> None:
     """What one role may see must not reach another through a shared rendering."""
     stage, number = Stage(), count()
@@ -100,7 +142,7 @@ async def test_a_session_with_too_many_streams_is_told_to_pause_and_its_pages_st
     streams = [hub.stream(SCENE, "a") for _ in range(STREAMS_MAX)]
     for each in streams:
         await _next(each)
-    assert await _next(hub.stream(SCENE, "a")) == "event: paused\ndata: too many\n\n"
+    assert await _next(hub.stream(SCENE, "a")) == f"event: paused\nretry: {RETRY_MS}\ndata: too many\n\n"
     assert "#head" in await _next(hub.stream(SCENE, "b"))
     for each in streams:
         await each.aclose()  # type: ignore[attr-defined]
@@ -211,4 +253,30 @@ async def test_a_slow_database_makes_no_page_older() -> None:
     for _ in range(3):
         await _next(events)
     assert hub.cost_s < waited_s / 2, "waiting costs nothing"
+    await events.aclose()  # type: ignore[attr-defined]
+
+
+def test_pages_take_less_of_a_process_that_is_busy_with_its_work() -> None:
+    assert cost_share(0.1) == COST_SHARE
+    assert 1 / cost_share(0.9) <= 0.02, "fifty open pages may cost two per cent of the dispatches"
+
+
+async def test_a_page_that_is_slow_does_not_make_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waited until the slow one was given up, half a minute a turn."""
+    monkeypatch.setattr(live, "TURN_S", 0.01)
+    stage, slow = Stage(), replace(SCENE, page="/slow")
+
+    async def render(scene: Scene) -> Panels:
+        if scene == slow:
+            await asyncio.Event().wait()
+        return await stage.render(scene)
+
+    hub = LiveHub(render)
+    stuck = asyncio.create_task(_next(hub.stream(slow, "a")))
+    events = hub.stream(SCENE, "b")
+    assert "#head" in await _next(events)
+    stage.panels["head"] = "<p id=head>2</p>"
+    assert "#head" in await _next(events)
+    stuck.cancel()
+    await asyncio.gather(stuck, return_exceptions=True)
     await events.aclose()  # type: ignore[attr-defined]

@@ -171,6 +171,15 @@ async def test_files_are_kept_for_ever_and_compressed(somebody: Callable[[], Vis
     assert (await visitor.get("/ui/static/0000000000000000/base.css")).status == 404
 
 
+async def test_htmx_and_its_streams_come_in_one_file(operator: Visitor) -> None:
+    """On a busy machine a page was never live: htmx had read it before the script for streams came."""
+    text = await operator.page("/ui/queues")
+    scripts = [address for address in re.findall(r'<script src="([^"]+)"', text) if "htmx" in address]
+    assert scripts == [ASSETS.url("htmx.js")]
+    code = (await operator.get(scripts[0])).raw.decode()
+    assert 0 < code.index('this.version="4.') < code.index('registerExtension("sse"')
+
+
 def test_what_is_vendored_is_what_its_manifest_says() -> None:
     folder = files("penstock.server.dashboard") / "static" / "vendor"
     manifest = json.loads((folder / "manifest.json").read_text())

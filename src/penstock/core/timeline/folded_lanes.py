@@ -84,14 +84,18 @@ def _drawn(spans: Sequence[Span], most: int) -> tuple[Span, ...]:
     if len(spans) <= most:
         return tuple(spans)
     begin, end = min(span.from_ms for span in spans), max(span.to_ms for span in spans)
-    buckets = max(1, min(most, end - begin))
+    length = max(1, end - begin)
+    buckets = min(most, length)
     counts: dict[_State, list[int]] = {}
     for span in spans:
-        first = (span.from_ms - begin) * buckets // max(1, end - begin)
-        last = -(-(span.to_ms - begin) * buckets // max(1, end - begin))
-        changes = counts.setdefault((span.state, span.cause), [0] * (buckets + 2))
-        changes[min(first, buckets - 1)] += 1
-        changes[min(max(last, first + 1), buckets)] -= 1
+        shown = (span.state, span.cause)
+        changes = counts.get(shown)
+        if changes is None:
+            changes = counts[shown] = [0] * (buckets + 2)
+        first = (span.from_ms - begin) * buckets // length
+        last = -((begin - span.to_ms) * buckets // length)
+        changes[first if first < buckets else buckets - 1] += 1
+        changes[first + 1 if last <= first else last] -= 1
     levels = {state: list(accumulate(changes)) for state, changes in counts.items()}
     found: list[Span] = []
     for bucket in range(buckets):

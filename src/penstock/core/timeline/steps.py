@@ -24,7 +24,7 @@ whole length.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -46,14 +46,14 @@ from penstock.core.timestamps import instant
 LABEL_MAX = 80
 WORKFLOW_TASKS = "workflow tasks"
 
-_OPENS = {
+_OPENS: Mapping[str, LaneKind] = {
     EventType.ACTIVITY_SCHEDULED: LaneKind.ACTIVITY,
     EventType.TIMER_SCHEDULED: LaneKind.TIMER,
     EventType.CHILD_WORKFLOW_SCHEDULED: LaneKind.CHILD,
     EventType.CONDITION_WAIT_OPENED: LaneKind.CONDITION,
     EventType.UPDATE_ACCEPTED: LaneKind.UPDATE,
 }
-_CLOSES = {
+_CLOSES: Mapping[str, tuple[LaneKind, str]] = {
     EventType.ACTIVITY_COMPLETED: (LaneKind.ACTIVITY, "completed"),
     EventType.ACTIVITY_FAILED: (LaneKind.ACTIVITY, "failed"),
     EventType.ACTIVITY_TIMED_OUT: (LaneKind.ACTIVITY, "timed_out"),
@@ -168,29 +168,34 @@ class _LaneBuilder:
         self._activity_tasks = {each.activity_id: each for each in run.tasks if each.activity_id is not None}
         self._ends: dict[str, TimelineEvent] = {}
         """The last event that each workflow task appended."""
+        self._others: Mapping[str, Callable[[TimelineEvent], None]] = {
+            EventType.ACTIVITY_RETRY_SCHEDULED: self._retry,
+            EventType.CHILD_RUN_STARTED: self._child_started,
+            EventType.SIGNAL_RECEIVED: self._signal,
+            EventType.COOPERATIVE_CANCELLATION_DELIVERED: self._interrupt,
+        }
 
     def add(self, event: TimelineEvent) -> None:
         if event.task_id is not None:
             self._ends[event.task_id] = event
-        if event.type in _OPENS:
-            kind = _OPENS[EventType(event.type)]
+        if (kind := _OPENS.get(event.type)) is not None:
             if kind is not LaneKind.TIMER or event.timer_kind != CONDITION_TIMEOUT:
                 self._open[_identity(kind, event)] = _StepBuilder(kind, event)
-        elif event.type == EventType.ACTIVITY_RETRY_SCHEDULED:
-            self._retry(event)
-        elif event.type == EventType.CHILD_RUN_STARTED:
-            known = self._open.get(_identity(LaneKind.CHILD, event))
-            if known is not None and event.child_run_id is not None:
-                known.child_run_id = event.child_run_id
-        elif event.type == EventType.SIGNAL_RECEIVED:
-            tick = Tick(event.at_ms, event.signal_name or "signal", event.sequence)
-            self._lanes.append(
-                TimelineLane(LaneKind.SIGNAL, _cut(tick.label), (), event.step, (tick,), outcome="completed")
-            )
-        elif event.type == EventType.COOPERATIVE_CANCELLATION_DELIVERED:
-            self._interrupt(event)
-        elif event.type in _CLOSES:
-            self._close(event)
+        elif (closing := _CLOSES.get(event.type)) is not None:
+            self._close(event, *closing)
+        elif (other := self._others.get(event.type)) is not None:
+            other(event)
+
+    def _child_started(self, event: TimelineEvent) -> None:
+        known = self._open.get(_identity(LaneKind.CHILD, event))
+        if known is not None and event.child_run_id is not None:
+            known.child_run_id = event.child_run_id
+
+    def _signal(self, event: TimelineEvent) -> None:
+        tick = Tick(event.at_ms, event.signal_name or "signal", event.sequence)
+        self._lanes.append(
+            TimelineLane(LaneKind.SIGNAL, _cut(tick.label), (), event.step, (tick,), outcome="completed")
+        )
 
     def done(self) -> list[TimelineLane]:
         for step in self._open.values():
@@ -212,8 +217,7 @@ class _LaneBuilder:
         step.ready_ms = event.at_ms if due_ms is None else max(event.at_ms, due_ms)
         step.wait(event.at_ms, min(step.ready_ms, self._run.end_ms), WaitCause.BACKOFF, attempt + 1)
 
-    def _close(self, event: TimelineEvent) -> None:
-        kind, outcome = _CLOSES[EventType(event.type)]
+    def _close(self, event: TimelineEvent, kind: LaneKind, outcome: str) -> None:
         step = self._open.pop(_identity(kind, event), None)
         if step is None:
             return
@@ -326,12 +330,14 @@ def _identity(kind: LaneKind, event: TimelineEvent) -> tuple[LaneKind, object]:
 
 
 def _label(kind: LaneKind, event: TimelineEvent) -> str:
-    found = {
-        LaneKind.ACTIVITY: event.activity_type,
-        LaneKind.CHILD: event.child_type,
-        LaneKind.CONDITION: event.condition_key,
-        LaneKind.UPDATE: event.update_name,
-    }.get(kind)
+    if kind is LaneKind.ACTIVITY:
+        found = event.activity_type
+    elif kind is LaneKind.CHILD:
+        found = event.child_type
+    elif kind is LaneKind.CONDITION:
+        found = event.condition_key
+    else:
+        found = event.update_name if kind is LaneKind.UPDATE else None
     return _cut(found or kind.value)
 
 

@@ -1,4 +1,8 @@
-"""The values that a timeline consists of."""
+"""The values that a timeline consists of.
+
+A long run has tens of thousands of them. They hold texts and numbers only and refer to none of their own kind, so they
+are kept from the garbage collector (`gc=False`), which would visit them all again and again while they are made.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +97,7 @@ class LaneKind(StrEnum):
     SIGNAL = "signal"
 
 
-class TimelineEvent(Struct, frozen=True):
+class TimelineEvent(Struct, frozen=True, gc=False):
     """What the timeline reads of an event. Instants in payloads are ISO 8601 text; fields that are absent are None."""
 
     sequence: int
@@ -119,7 +123,7 @@ class TimelineEvent(Struct, frozen=True):
     held_by: str | None = None
 
 
-class TaskTimes(Struct, frozen=True):
+class TaskTimes(Struct, frozen=True, gc=False):
     """The instants of a task that its row has: of an activity those of its last attempt."""
 
     task_id: str
@@ -133,7 +137,7 @@ class TaskTimes(Struct, frozen=True):
     """What held it back until its last lease, a `HoldReason`."""
 
 
-class Span(Struct, frozen=True):
+class Span(Struct, frozen=True, gc=False):
     """A part of a lane, from an instant to a later or equal one, both in milliseconds since the epoch."""
 
     from_ms: int
@@ -152,7 +156,7 @@ class Span(Struct, frozen=True):
         return self.state is SpanState.WAITING and self.cause not in BY_DESIGN
 
 
-class Tick(Struct, frozen=True):
+class Tick(Struct, frozen=True, gc=False):
     """An instant on a lane: a retry, or a signal."""
 
     at_ms: int
@@ -182,10 +186,14 @@ class TimelineLane(Struct, frozen=True):
 
     @property
     def from_ms(self) -> int:
-        instants = [span.from_ms for span in self.spans[:1]] + [tick.at_ms for tick in self.ticks[:1]]
-        return min(instants)
+        if not self.ticks:
+            return self.spans[0].from_ms
+        tick_ms = self.ticks[0].at_ms
+        return min(tick_ms, self.spans[0].from_ms) if self.spans else tick_ms
 
     @property
     def to_ms(self) -> int:
-        instants = [span.to_ms for span in self.spans[-1:]] + [tick.at_ms for tick in self.ticks[-1:]]
-        return max(instants)
+        if not self.ticks:
+            return self.spans[-1].to_ms
+        tick_ms = self.ticks[-1].at_ms
+        return max(tick_ms, self.spans[-1].to_ms) if self.spans else tick_ms

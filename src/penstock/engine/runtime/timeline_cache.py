@@ -55,6 +55,16 @@ class TimelineCache(Generic[T]):
             self._kept.move_to_end(run_id)
             return found.timeline
 
+    def latest(self, run_id: str) -> T | None:
+        """The timeline that was kept last, however old.
+
+        Args:
+            run_id: The run.
+        """
+        with self._lock:
+            found = self._kept.get(run_id)
+            return None if found is None else found.timeline
+
     def keep(self, run_id: str, events: int, closed_at_ms: int | None, now_ms: int, timeline: T) -> None:
         """Keep a timeline if the run is long; those that were not asked for the longest make room.
 

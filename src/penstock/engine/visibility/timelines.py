@@ -20,6 +20,7 @@ from penstock.ports.store import Tx
 
 EVENTS_MAX = 60_000
 """Events that are read of one run; a longer history is shown up to there."""
+EVENTS_AT_ONCE = 10_000
 
 DRAWN_MAX = 8
 """Selections of one long run whose drawing is kept with it."""
@@ -60,16 +61,20 @@ async def read(ctx: EngineContext, address: Address, selection: LaneSelection) -
         )
         kept: _EveryLane | None = ctx.timelines.find(run.run_id, run.closed_at_ms, tx.now_ms)
         if kept is None:
-            kept = _every_lane(run, *await _times(ctx, tx, run))
+            earlier: _EveryLane | None = ctx.timelines.latest(run.run_id)
+            known = () if earlier is None else earlier.events
+            kept = _every_lane(run, *await _times(ctx, tx, run, known))
             ctx.timelines.keep(run.run_id, run.last_sequence, run.closed_at_ms, tx.now_ms, kept)
         return _folded(kept, selection)
 
     return await ctx.store.read(operation, long=True)
 
 
-async def _times(ctx: EngineContext, tx: Tx, run: Run) -> tuple[RunTimes, Sequence[TimelineEvent]]:
+async def _times(
+    ctx: EngineContext, tx: Tx, run: Run, known: Sequence[TimelineEvent]
+) -> tuple[RunTimes, Sequence[TimelineEvent]]:
     events, bound, tasks = await gather(
-        tx.histories.timeline(run.run_id, 0, EVENTS_MAX),
+        _events(tx, run, known),
         explanations.constraints(ctx, tx, run),
         tx.tasks.times_of(run.run_id, EVENTS_MAX),
     )
@@ -80,6 +85,20 @@ async def _times(ctx: EngineContext, tx: Tx, run: Run) -> tuple[RunTimes, Sequen
     return RunTimes(run.started_at_ms, closed_at_ms, tx.now_ms, tasks, causes), events
 
 
+async def _events(tx: Tx, run: Run, known: Sequence[TimelineEvent]) -> Sequence[TimelineEvent]:
+    """The events of a run: the first ones as they are known, because a history only grows, and the others as stored.
+
+    They are read some thousand at a time, because a driver decodes an answer without a pause.
+    """
+    events = list(known)
+    while len(events) < EVENTS_MAX:
+        page = await tx.histories.timeline(run.run_id, events[-1].sequence if events else 0, EVENTS_AT_ONCE)
+        events += page
+        if len(page) < EVENTS_AT_ONCE:
+            break
+    return events
+
+
 class _EveryLane(Struct):
     """All lanes of a run, and how they were drawn for those who asked last."""
 
@@ -88,6 +107,8 @@ class _EveryLane(Struct):
     lanes: Sequence[TimelineLane]
     spent: TimeSpent
     is_complete: bool
+    events: Sequence[TimelineEvent]
+    """Of an open run those that it was made of, so that the next time only newer ones are read."""
     drawn: dict[LaneSelection, RunTimeline] = field(default_factory=dict)
 
 
@@ -95,7 +116,8 @@ def _every_lane(run: Run, times: RunTimes, events: Sequence[TimelineEvent]) -> _
     every = lanes(events, times)
     spent = time_spent(every, times.started_at_ms, times.end_ms)
     is_complete = not events or events[-1].sequence >= run.last_sequence
-    return _EveryLane(run, structs.replace(times, tasks=()), every, spent, is_complete)
+    kept_events = events if run.closed_at_ms is None else ()
+    return _EveryLane(run, structs.replace(times, tasks=()), every, spent, is_complete, kept_events)
 
 
 def _folded(kept: _EveryLane, selection: LaneSelection) -> RunTimeline:

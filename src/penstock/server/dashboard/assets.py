@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -26,13 +27,15 @@ _SERVED: Final = (
     "app.css",
     "app.js",
     "charts.js",
+    "live.js",
     "runs.js",
     "timeline.js",
-    "vendor/htmx.min.js",
-    "vendor/hx-sse.min.js",
     "vendor/uPlot.iife.min.js",
     "vendor/uPlot.min.css",
 )
+_JOINED: Final = {"htmx.js": ("vendor/htmx.min.js", "vendor/hx-sse.min.js")}
+"""Files that are served as one. htmx reads a page as soon as its script has run; an extension in a script of its own
+may come a moment later, on a busy machine, and then the page has no live stream until it is loaded again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,8 @@ class Assets:
 
     @cached_property
     def _by_name(self) -> dict[str, Asset]:
-        return {name: _load(name) for name in _SERVED}
+        single = {name: _load(name, (name,)) for name in _SERVED}
+        return single | {name: _load(name, parts) for name, parts in _JOINED.items()}
 
     @cached_property
     def _by_path(self) -> dict[str, Asset]:
@@ -66,8 +70,9 @@ class Assets:
         return self._by_path.get(path)
 
 
-def _load(name: str) -> Asset:
-    raw = (files("penstock.server.dashboard") / "static").joinpath(*name.split("/")).read_bytes()
+def _load(name: str, parts: Sequence[str]) -> Asset:
+    folder = files("penstock.server.dashboard") / "static"
+    raw = b"\n".join(folder.joinpath(*part.split("/")).read_bytes() for part in parts)
     digest = hashlib.sha256(raw).hexdigest()
     path = f"{PREFIX}{digest[:16]}/{name.rpartition('/')[2]}"
     media = _TYPES[name[name.rindex(".") :]]

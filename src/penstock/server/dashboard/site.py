@@ -204,7 +204,8 @@ class Site:
             return
         values = await self._read(page, path, request.query, namespace, visitor.principal)
         shell = self._shell(page, request, visitor, namespace)
-        await _send_html(request, send, 200, page_templates.page(page.template, shell | values))
+        text = await asyncio.to_thread(page_templates.page, page.template, shell | values)
+        await _send_html(request, send, 200, text)
 
     async def _stream(
         self,

@@ -149,24 +149,24 @@ class Readers:
             now_ms = await self._clock.now_ms(connection)
             multi_statement = [job for job in jobs if _kind_of(job) in self._multi_statement]
             others = [job for job in jobs if _kind_of(job) not in self._multi_statement]
-            multi_statement += await self._run_single_statement_reads(connection, others, now_ms)
+            multi_statement += await self._run_single_statement_reads(connection, others, now_ms, long=long)
             if multi_statement:
                 snapshot = SnapshotRead(connection, self._hot_batches, merges_always=long)
-                await self._run_in_snapshot(snapshot, multi_statement, now_ms)
+                await self._run_in_snapshot(snapshot, multi_statement, now_ms, long=long)
                 await snapshot.end()
         except BaseException:
             connection.terminate()  # its state is unknown: it must not go back to the pool
             raise
 
     async def _run_single_statement_reads(
-        self, connection: PipelinedConnection, jobs: list[QueuedOperation], now_ms: int
+        self, connection: PipelinedConnection, jobs: list[QueuedOperation], now_ms: int, *, long: bool
     ) -> list[QueuedOperation]:
         """Answer reads of a single statement; returns the others, which start again."""
         waiting = self._start(jobs, now_ms)
         going = [each for each in waiting if _is_single_statement(each[2])]
         multi_statement = [each for each in waiting if not _is_single_statement(each[2])]
         multi_statement += await self._advance_all(
-            SingleStatementRead(connection, self._hot_batches), jobs, going
+            SingleStatementRead(connection, self._hot_batches), jobs, going, long=long
         )
         for index, coroutine, _ in multi_statement:
             coroutine.close()
@@ -174,17 +174,17 @@ class Readers:
         return [jobs[index] for index, _, _ in multi_statement]
 
     async def _run_in_snapshot(
-        self, snapshot: SnapshotRead, jobs: list[QueuedOperation], now_ms: int
+        self, snapshot: SnapshotRead, jobs: list[QueuedOperation], now_ms: int, *, long: bool
     ) -> None:
         """Answer reads of several statements; those that needed only one are expected to do so the next time."""
         first = self._start(jobs, now_ms)
-        waiting = await self._advance_all(snapshot, jobs, first)
+        waiting = await self._advance_all(snapshot, jobs, first, long=long)
         self._multi_statement -= {
             _kind_of(jobs[index]) for index, _, fetches in first if _is_single_statement(fetches)
         }
         self._multi_statement |= {_kind_of(jobs[index]) for index, _, _ in waiting}
         while waiting:
-            waiting = await self._advance_all(snapshot, jobs, waiting)
+            waiting = await self._advance_all(snapshot, jobs, waiting, long=long)
 
     def _start(self, jobs: list[QueuedOperation], now_ms: int) -> list[Waiting]:
         """Start each read, up to its first fetches."""
@@ -193,13 +193,19 @@ class Readers:
             job.begin_again()
             session = ReadOnlySession(self._statements, now_ms, self._immutable)
             tx = SqlTx(session, now_ms, session.wake)
-            self._advance(jobs, index, job.operation(tx), None, waiting)
+            before = len(waiting)
+            advance(jobs, index, job.operation(tx), None, waiting)
+            if len(waiting) == before:
+                job.answer()
         return waiting
 
     async def _advance_all(
-        self, runner: QueryRunner, jobs: list[QueuedOperation], going: list[Waiting]
+        self, runner: QueryRunner, jobs: list[QueuedOperation], going: list[Waiting], *, long: bool
     ) -> list[Waiting]:
-        """Execute the fetches of some reads; returns those that fetch again."""
+        """Execute the fetches of some reads; returns those that fetch again.
+
+        What a long read makes of its rows may take long, too, so that is done in a thread, as on SQLite.
+        """
         try:
             rows = await answer_all(runner, [fetch for _, _, fetches in going for fetch in fetches])
         except BaseException:
@@ -210,21 +216,14 @@ class Readers:
         for index, coroutine, fetches in going:
             answers = rows[place : place + len(fetches)]
             place += len(fetches)
-            self._advance(jobs, index, coroutine, answers, waiting)
+            before = len(waiting)
+            if long:
+                await asyncio.to_thread(advance, jobs, index, coroutine, answers, waiting)
+            else:
+                advance(jobs, index, coroutine, answers, waiting)
+            if len(waiting) == before:
+                jobs[index].answer()
         return waiting
-
-    @staticmethod
-    def _advance(
-        jobs: list[QueuedOperation],
-        index: int,
-        coroutine: Coroutine[Any, Any, Any],
-        answers: Any,
-        waiting: list[Waiting],
-    ) -> None:
-        before = len(waiting)
-        advance(jobs, index, coroutine, answers, waiting)
-        if len(waiting) == before:
-            jobs[index].answer()
 
 
 def _kind_of(job: QueuedOperation) -> object:

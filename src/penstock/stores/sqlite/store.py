@@ -33,12 +33,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, Any, TypeAlias, TypeVar, cast
 
-import msgspec
 import structlog
 
 from penstock.errors import Reason, Unavailable
@@ -55,9 +52,9 @@ from penstock.stores.group_commit import (
     no_hook,
     queued_operations,
 )
-from penstock.stores.sql.catalogue import Dialect, Statement, catalogue
+from penstock.stores.sql.catalogue import Dialect, catalogue
 from penstock.stores.sql.row_cache import ImmutableCache, RowCache
-from penstock.stores.sql.session import ReadOnlySession, Row, Rows, Session
+from penstock.stores.sql.session import ReadOnlySession, Rows, Session
 from penstock.stores.sql.tasks.activities import ACTIVITIES
 from penstock.stores.sql.tasks.tasks import TASKS
 from penstock.stores.sql.transaction import SqlTx
@@ -65,6 +62,7 @@ from penstock.stores.sql.workflows.runs import RUNS
 from penstock.stores.sql.write_buffer import WriteBuffer
 from penstock.stores.sqlite import connections, schema
 from penstock.stores.sqlite.connections import sqlite3
+from penstock.stores.sqlite.fetches import MergedReads, execute
 
 T = TypeVar("T")
 GROUP_MAX = 256
@@ -77,8 +75,6 @@ ROWS_PER_CHECK = 200
 """Most rows that are written between two looks at the clock."""
 TABLES = (RUNS, TASKS, ACTIVITIES)
 """The tables whose rows the writer caches."""
-MERGE_FROM = 4
-"""From this many equal fetches on, they are executed as one."""
 READERS = 2
 WAITING_MAX = 20_000
 """Most operations that may wait for the writer; further ones are refused as retryable."""
@@ -133,6 +129,7 @@ class SqliteStore:
         """When to yield to the event loop."""
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="penstock-disk")
         self._local = threading.local()
+        self._merged_reads = MergedReads()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="penstock-reader")
         self._read_connections: list[sqlite3.Connection] = []
 
@@ -200,7 +197,7 @@ class SqliteStore:
             return await self._loop.run_in_executor(self._readers, self._read_in_thread, typed)
         if self._reading is None:
             self._reading = self._reader()
-        return self._read_one(self._reading, typed)
+        return self._read_one(self._reading, typed, execute)
 
     async def check(self) -> None:
         async def nothing(tx: Tx) -> None:
@@ -395,7 +392,7 @@ class SqliteStore:
                     raise RuntimeError("an operation was cancelled") from error
                 if isinstance(fetches, tuple) and self._write_buffer.must_flush_before(fetches):
                     await self._flush(cursor)
-                answers = _execute(cursor, fetches)
+                answers = execute(cursor, fetches)
                 self._row_cache.invalidate(fetch.statement for fetch in fetches)
                 if self._loop.time() > self._yield_at:
                     await self._yield_to_loop()
@@ -476,16 +473,19 @@ class SqliteStore:
         """Read in a reader thread, each of which has its own connection."""
         if getattr(self._local, "connection", None) is None:
             self._local.connection = self._reader()
-        return self._read_one(self._local.connection, operation)
+        return self._read_one(self._local.connection, operation, self._merged_reads.execute)
 
     def _read_one(
-        self, connection: sqlite3.Connection, operation: Callable[[Tx], Coroutine[Any, Any, T]]
+        self,
+        connection: sqlite3.Connection,
+        operation: Callable[[Tx], Coroutine[Any, Any, T]],
+        execute: Execute,
     ) -> T:
         session = ReadOnlySession(self._statements, self._clock.now_ms(), self._immutable)
         tx = SqlTx(session, session.now_ms, session.wake)
         try:
             cursor = connection.execute("BEGIN")
-            return cast("T", _run_read(cursor, operation(tx)))
+            return cast("T", _run_read(cursor, operation(tx), execute))
         except sqlite3.Error as error:
             raise Unavailable(
                 Reason.STORE_UNAVAILABLE, f"The database failed: {error}", outcome="none"
@@ -505,37 +505,16 @@ def _is_file_error(error: Exception) -> bool:
     return isinstance(error, sqlite3.DatabaseError) and not isinstance(error, _OPERATION_ERRORS)
 
 
-def _run_read(cursor: sqlite3.Cursor, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a read to its end, executing each fetch at once."""
+Execute: TypeAlias = Callable[[sqlite3.Cursor, Any], "list[Rows]"]
+
+
+def _run_read(cursor: sqlite3.Cursor, coroutine: Coroutine[Any, Any, Any], execute: Execute) -> Any:
+    """Run a read to its end, executing its fetches step by step."""
     try:
         fetches = coroutine.send(None)
         while True:
-            fetches = coroutine.send(_execute(cursor, fetches))
+            fetches = coroutine.send(execute(cursor, fetches))
     except StopIteration as end:
         return end.value
     finally:
         coroutine.close()
-
-
-def _execute(cursor: sqlite3.Cursor, fetches: Any) -> list[Rows]:
-    if not isinstance(fetches, tuple):
-        raise RuntimeError(f"an operation awaited {fetches!r}; it may await only the store")
-    if len(fetches) < MERGE_FROM:
-        return [cursor.execute(fetch.statement.sql, fetch.values).fetchall() for fetch in fetches]
-    answers: list[Rows] = []
-    for statement, equal in groupby(fetches, attrgetter("statement")):
-        answers += _execute_equal(cursor, statement, [fetch.values for fetch in equal])
-    return answers
-
-
-def _execute_equal(
-    cursor: sqlite3.Cursor, statement: Statement, parameters: list[tuple[Any, ...]]
-) -> list[Rows]:
-    """The rows of one statement for each of several values."""
-    if statement.many is None or len(parameters) < MERGE_FROM:
-        return [cursor.execute(statement.sql, values).fetchall() for values in parameters]
-    found: list[list[Row]] = [[] for _ in parameters]
-    texts = msgspec.json.encode([text for (text,) in parameters]).decode()
-    for row in cursor.execute(statement.many, (texts,)):
-        found[row[0] - 1].append(row)
-    return [*found]

@@ -1,4 +1,4 @@
-// Everything that needs the browser: theme, keyboard, palette, dialogs, copying, and the state of the stream.
+// Everything that needs the browser: theme, keyboard, palette, dialogs and copying; live.js has the state of the stream.
 // No element carries code of its own; the pages are complete without this file, only not live.
 (() => {
   "use strict";
@@ -45,50 +45,21 @@
   };
   const keepToast = () => {
     clearTimeout(toastTimer);
-    toastTimer = setTimeout(() => $("#toast")?.replaceChildren(), 8000);
+    toastTimer = setTimeout(() => $$("#toast > *").forEach((note) => { note.hidden = true; }), 8000);
   };
 
-  // ---- the stream: live, paused (hidden tab, or too many), stale (no news), signed out
-  const stream = { newsAt: Date.now(), paused: false, signedOut: false };
-  const show = (state, text) => {
-    const place = $("#live-state");
-    if (!place) return;
-    if (place.dataset.state !== state) place.dataset.state = state;
-    if (place.textContent !== text) place.textContent = text;
-    document.body.toggleAttribute("data-stale", state === "stale");
-  };
-  const watch = () => {
-    if (!$("#live-state") || stream.paused || document.hidden) return;
-    if (stream.signedOut) return show("stale", "Signed out");
-    const behind = Math.round((Date.now() - stream.newsAt) / 1000);
-    if (behind >= 6) show("stale", `Stale: ${behind} s behind, reconnecting`);
-    else if (!stream.trouble) show("live", "Live");
-  };
-  document.addEventListener("htmx:sse:after:message", (event) => {
-    stream.newsAt = Date.now();
-    if (event.detail.message.event !== "trouble") stream.trouble = null;
-    restoreRow();
-    watch();
-    document.dispatchEvent(new CustomEvent("penstock:news"));
-  });
-  document.addEventListener("htmx:sse:error", (event) => {
-    if (event.detail.status === 401) {
-      stream.signedOut = true;
-      $("#sign-in-again")?.showModal();
-      watch();
-    }
-  });
-  document.addEventListener("paused", () => {
-    stream.paused = true;
-    show("paused", "Paused: too many live pages; reload to look again");
-  });
-  document.addEventListener("trouble", (event) => {
-    stream.trouble = event.detail.data;
-    show("stale", "Stale: " + event.detail.data);
-  });
-  document.addEventListener("visibilitychange", () => {
-    if (document.hidden) show("paused", "Paused: tab was hidden");
-    else stream.newsAt = Date.now();
+  // ---- a request that got no answer: it is said, and a change is not made twice
+  document.addEventListener("htmx:error", (event) => {
+    const request = event.detail.ctx?.request;
+    if (!request || event.target.id === "stream") return;
+    const text = request.method === "GET" ? "The server did not answer. Try again."
+      : "The server did not answer, so it is not known whether this was changed: look at the changes before you try again.";
+    const place = ($("#dialog[open]") && $("#dialog-problem")) || $("#problem");
+    const note = document.createElement("div");
+    note.className = "callout problem-note";
+    note.dataset.tone = "bad";
+    note.textContent = text;
+    place?.replaceChildren(note);
   });
 
   // ---- dialogs: a fragment that arrives in #dialog-body opens it; an outcome closes it
@@ -118,7 +89,7 @@
       document.body.setAttribute("hx-headers:inherited", JSON.stringify({ "X-CSRF-Token": done.dataset.signedIn }));
       done.remove();
       $("#again-token").value = "";
-      stream.signedOut = false;
+      document.dispatchEvent(new CustomEvent("penstock:signed-in"));
       again.close();
       $("#problem")?.replaceChildren();
       $("#dialog-problem")?.replaceChildren();
@@ -253,13 +224,37 @@
     });
   };
 
+  // ---- what is pressed before the page can act on it is done as soon as it can, and not lost
+  let isReady = false;
+  let pressed = null;
+  const keep = (event) => {
+    const control = event.target.closest?.(event.type === "submit" ? "form[hx-post], form[hx-get]" : "button[hx-get], button[hx-post], a[hx-get]");
+    if (isReady || !control) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    pressed = () => { if (event.type === "submit") control.requestSubmit(event.submitter); else control.click(); };
+  };
+  document.addEventListener("click", keep, true);
+  document.addEventListener("submit", keep, true);
+  document.addEventListener("htmx:after:process", (event) => {
+    if (event.target !== document.body) return;
+    isReady = true;
+    pressed?.();
+    pressed = null;
+  });
+  const keys = [];
+  document.addEventListener("keydown", (event) => {
+    if (document.readyState === "loading") keys.push(event);
+    else onKey(event);
+  });
+  document.addEventListener("readystatechange", () => keys.splice(0).forEach(onKey));
+  document.addEventListener("penstock:news", restoreRow);
+
   document.addEventListener("DOMContentLoaded", () => {
     signInOnce();
     $(".nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
     // A dialog that was closed is emptied: what is left in it would open it again at the next push.
     $("#dialog")?.addEventListener("close", () => $("#dialog-body").replaceChildren());
-    setInterval(watch, 1000);
-    document.addEventListener("keydown", onKey);
     document.addEventListener("click", (event) => {
       const target = event.target;
       if (target.closest("[data-theme-switch]")) return switchTheme();
