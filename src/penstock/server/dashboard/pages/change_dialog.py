@@ -33,6 +33,9 @@ class DialogField(Struct, frozen=True):
     inputmode: str = "numeric"
     narrow: bool = False
     options: tuple[tuple[str, str], ...] = ()
+    """What can be chosen, as value and label; empty for a field in which one writes."""
+    suggestions: tuple[str, ...] = ()
+    """What a field in which one writes offers."""
 
 
 def dialog(
@@ -153,6 +156,11 @@ def common(act: Act) -> dict[str, Any]:
     return {"reason": act.text("reason"), "expires_in_seconds": whole(act.text("for"), "for")}
 
 
+def seen_version(act: Act) -> int | None:
+    """The version that the dialog of a change showed; None if it showed none."""
+    return whole(act.text("if_version"), "if_version")
+
+
 async def moved(act: Act, changing: object, read: Callable[[], Awaitable[Sequence[Body]]]) -> Body:
     """The response of a change; a conflict says what somebody else has changed in the meantime, and what to do.
 
@@ -166,7 +174,7 @@ async def moved(act: Act, changing: object, read: Callable[[], Awaitable[Sequenc
     except PenstockError as error:
         if error.reason is not Reason.CONFIG_VERSION_CONFLICT:
             raise
-        seen = whole(act.text("if_version"), "if_version") or 0
+        seen = seen_version(act) or 0
         others = [each for each in await read() if each["version"] > seen]
         told = "; ".join(change_words(each) for each in others[:MOVED_SHOWN])
         raise type(error)(
@@ -180,7 +188,8 @@ async def moved(act: Act, changing: object, read: Callable[[], Awaitable[Sequenc
 
 def change_words(change: Body) -> str:
     """A recorded change in words."""
-    of_key = f" of {change['fairness_key']}" if change["fairness_key"] else ""
+    key = change.get("fairness_key")
+    of_key = f" of {key}" if key else ""
     reason = f" (“{change['reason']}”)" if change["reason"] else ""
     before, after = ("none" if change[each] is None else change[each] for each in ("before", "after"))
     return (
