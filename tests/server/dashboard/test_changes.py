@@ -164,8 +164,8 @@ async def test_each_dialog_gives_its_change_as_a_command_that_the_command_line_t
     scope, caps, task = "/ui/limits/change?scope", "/ui/run-limits/change?", "/ui/tasks/charge-2/act"
     commands = {
         f"{queue}/cap?to=3&dispatches=90&{filled}": ["--max-active-leases", "3", "900s", "a slow bank"],
-        f"{queue}/cap?to=none&window=sliding": ["--max-active-leases", "default", "sliding"],
-        f"{queue}/group?to=bank&{filled}": ["--dispatch-budget-group", "bank", "900s"],
+        f"{queue}/cap?to=none&for=900": ["--max-active-leases", "default"],
+        f"{queue}/group?to=bank&{filled}": ["--dispatch-budget-group", "bank", "a slow bank"],
         f"{queue}/settings?fairness=off&key_rate=2.5&aging_every=9&{filled}": ["--fairness", "off", "2.5"],
         f"{queue}/rate?to=2.5&{filled}": ["2.5", "a slow bank"],
         f"{queue}/pause?{filled}": ["900s", "a slow bank"],

@@ -43,16 +43,27 @@ async def test_a_queue_joins_a_budget_group_counts_its_minutes_anew_and_both_are
     form = _hidden(shown) | AUDIT | {"to": "bank"}
     assert b"is in the budget group bank" in (await operator.post(f"/ui/queues/{QUEUE}/group", form)).raw
     assert b"somebody was faster" in (await operator.post(f"/ui/queues/{QUEUE}/group", form)).raw
-    shown = await operator.page(f"/ui/queues/{QUEUE}/cap?window=sliding")
-    assert "in any sixty seconds" in shown
-    form = _hidden(shown) | AUDIT | {"to": "1", "dispatches": "", "window": "sliding"}
-    assert (await operator.post(f"/ui/queues/{QUEUE}/cap", form)).status == 200
+    shown = await operator.page(f"/ui/queues/{QUEUE}/settings?window=sliding")
+    assert "is any sixty seconds" in shown.lower()
+    form = _hidden(shown) | AUDIT | {"window": "sliding"}
+    assert (await operator.post(f"/ui/queues/{QUEUE}/settings", form)).status == 200
     limits = (await api.get(f"/api/task-queues/{QUEUE}/limits")).json["limits"]
     assert limits["dispatch_budget_group"]["live"]["reason"] == "an audit"
     assert limits["dispatch_window"]["value"] == "sliding"
     assert limits["max_active_leases_per_queue"]["live"]["reason"] == "the bank is slow", "it was not touched"
     assert 'name="to" value=""' in await _undo(operator, "dispatch budget group")
     assert '<option value="" selected>as declared' in await _undo(operator, "dispatch window")
+
+
+async def test_a_cap_is_taken_away_for_good_whatever_end_the_form_names(
+    api: Client, operator: Visitor
+) -> None:
+    """It was refused: the dialog offers an end first, and what is not there cannot end."""
+    shown = await operator.page(f"/ui/queues/{QUEUE}/cap?to=none&for=900")
+    assert "--for" not in shown
+    await operator.page("/ui/limits")
+    done = await operator.post(f"/ui/queues/{QUEUE}/cap", _hidden(shown) | AUDIT | {"to": ""})
+    assert b"the cap is off" in done.raw
 
 
 async def test_the_order_of_a_queue_and_the_defaults_of_its_keys_change_together_or_alone(
@@ -84,7 +95,7 @@ async def test_runs_of_a_type_get_a_cap_that_stands_among_the_limits_and_is_undo
     assert b"Runs of workflow type orders: at most 1 open" in done.raw
     start = {"workflow_type": "orders", "task_queue": QUEUE}
     (await api.post("/api/workflows", start | {"workflow_id": "order-1"})).expect(201)
-    (await api.post("/api/workflows", start | {"workflow_id": "order-2"})).expect(429)
+    (await api.post("/api/workflows", start | {"workflow_id": "order-2"})).refused(409, "run_cap_reached")
     limits = await operator.page("/ui/limits")
     assert "runs of workflow type orders" in limits
     assert "“an audit”" in limits
@@ -117,10 +128,10 @@ async def test_a_run_is_paused_resumed_ended_and_started_again_from_its_page(
     assert ">Rerun…<" in closed
     assert ">Terminate…<" not in closed
     again = await operator.post(f"{page}/act/rerun", {"reason": "the card was renewed"})
-    (next_run,) = re.findall(r'data-go="/ui/runs/order-1/(\w+)"', again.raw.decode())
+    (next_run,) = re.findall(r'data-go="/ui/runs/order-1/(\w+)\?', again.raw.decode())
     assert next_run != run_id
     gone = await operator.post(f"{page}/act/delete", {"reason": "they asked for it"})
-    assert b'data-go="/ui/runs"' in gone.raw
+    assert b'data-go="/ui/runs?' in gone.raw
     assert (await operator.get(page)).status == 404
 
 
@@ -128,6 +139,7 @@ async def test_a_reset_begins_at_an_event_that_somebody_looks_at(api: Client, op
     body = {"workflow_id": "order-1", "workflow_type": "orders", "task_queue": QUEUE}
     run_id = (await api.post("/api/workflows", body)).expect(201).json["run_id"]
     page = f"/ui/runs/order-1/{run_id}"
+    await operator.page(page)
     shown = await operator.page(f"{page}/events/1")
     (address,) = re.findall(r'hx-get="([^"]*/act/reset[^"]*)"', shown)
     dialog = await operator.page(html.unescape(address))
@@ -169,7 +181,7 @@ async def test_schedules_are_paused_together_and_deleted_alone(api: Client, oper
     assert b"2 schedules" in done.raw
     assert "2 of 2 paused" in await operator.page("/ui/schedules")
     gone = await operator.post("/ui/schedules/nightly-1/act/delete")
-    assert b'data-go="/ui/schedules"' in gone.raw
+    assert b'data-go="/ui/schedules?' in gone.raw
     assert (await operator.get("/ui/schedules/nightly-1")).status == 404
 
 

@@ -141,8 +141,13 @@ _PARAMETERS = {
     "stream": "tokens",
 }
 """What the pages of the table are asked about; a page with another parameter fails until it has a value here."""
-_ACTS = {"/builds": "drain", "/schedules": "pause", "/runs": "cancel"}
-_QUERIES = {"/limits/change": "?scope=namespace:default", "/find": "?q=charge-1", "/runs/suggest": "?q=Sta"}
+_ACTS = {"/builds": "drain", "/schedules": "pause", "/runs": "cancel", "/tasks": "pause"}
+_QUERIES = {
+    "/limits/change": "?scope=namespace:default",
+    "/run-limits/change": "?scope=namespace",
+    "/find": "?q=charge-1",
+    "/runs/suggest": "?q=Sta",
+}
 
 
 @pytest.mark.parametrize("path", [page.path for page in ALL_PAGES])

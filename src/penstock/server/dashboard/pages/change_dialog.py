@@ -53,6 +53,7 @@ def dialog(
     version: int | None = None,
     command: Sequence[str] = (),
     expires: bool = False,
+    endless: bool = False,
     takes_reason: bool = True,
     reason_option: str = "--reason",
 ) -> Values:
@@ -72,6 +73,7 @@ def dialog(
         version: The version that the change is made on; None where there is none.
         command: The words of the same change on the command line, without its reason and its end.
         expires: Whether it may end by itself.
+        endless: Whether what was entered stays all the same, such as a limit that is taken away.
         takes_reason: Whether a reason is recorded with it.
         reason_option: The option of the command that takes the reason.
     """
@@ -92,7 +94,10 @@ def dialog(
         "version": version,
         "command": as_cli(
             command,
-            {"--for": f"{lasts}s" if lasts else "", reason_option: reason if takes_reason else ""},
+            {
+                "--for": f"{lasts}s" if lasts and not endless else "",
+                reason_option: reason if takes_reason else "",
+            },
             filled,
         ),
         "expires": expires,

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from penstock.errors import ValidationFailed
-from penstock.server.dashboard.pages.change_dialog import DialogField, entered, number, whole
+from penstock.server.dashboard.pages.change_dialog import DialogField, common, entered, number, whole
 from penstock.server.dashboard.view import Act
 from penstock.server.operation import Body
 from penstock.wire.request_parser import field_error
@@ -116,6 +116,13 @@ class SettingForm(Struct, frozen=True):
             for part in (each.option, f"{self.now[each.name]}{each.unit}" if self.now[each.name] else DEFAULT)
         ]
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether nothing that is entered can end by itself."""
+        return WINDOW in self.changed or not any(
+            self.now[each.name] not in ("", "no") for each in self.changed
+        )
+
     def value(self, field: SettingField) -> Any:
         """What a field says; None for nothing, and for what is not a value yet."""
         try:
@@ -163,6 +170,17 @@ def changes_of(act: Act, fields: Sequence[SettingField]) -> Body:
         if each.name in act.form and text != was.get(each.name, ""):
             body[each.setting] = each.read(text, each.name) if text else DEFAULT
     return body
+
+
+def until(act: Act, settings: Body) -> Body:
+    """The reason and the end of a change. Nothing ends where all is unset, or where a window is among the settings.
+
+    Args:
+        act: The change.
+        settings: What it sets; `default` unsets.
+    """
+    ends = WINDOW.setting not in settings and any(each != DEFAULT for each in settings.values())
+    return common(act) if ends else {"reason": act.text("reason")}
 
 
 def _was(act: Act) -> Mapping[str, str]:

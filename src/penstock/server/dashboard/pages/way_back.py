@@ -27,7 +27,6 @@ _OF_SCOPE = {
 _OF_QUEUE = {
     "max_running": ("cap", "to"),
     "max_dispatches_per_minute": ("cap", "dispatches"),
-    "dispatch_window": ("cap", "window"),
     "dispatch_budget_group": ("group", "to"),
     "queue_rps_limit": ("rate", "to"),
 } | {each.setting: ("settings", each.name) for each in QUEUE_FIELDS}

@@ -25,10 +25,10 @@ from penstock.server.dashboard.pages.change_dialog import (
 )
 from penstock.server.dashboard.pages.effects import Effect
 from penstock.server.dashboard.pages.setting_fields import (
-    WINDOW,
     SettingField,
     changes_of,
     form_of,
+    until,
     values_of,
 )
 from penstock.server.dashboard.view import Act, View
@@ -60,7 +60,6 @@ _CAP_FIELDS = (
     SettingField(
         "dispatches", "max_dispatches_per_minute", "Dispatches a minute", "--max-dispatches-per-minute"
     ),
-    WINDOW,
 )
 
 
@@ -69,7 +68,7 @@ async def cap_dialog(view: View) -> Values:
     section, counts, limits = await _described(view)
     cap = limits["limits"]["max_active_leases_per_queue"]
     form = form_of(_CAP_FIELDS, values_of(_CAP_FIELDS, limits["limits"]), view.query)
-    leases, dispatches, _ = _CAP_FIELDS
+    leases, dispatches = _CAP_FIELDS
     scope = f"queue:{view.namespace}/{name}/{kind}"
     replaced = who_set(cap["live"], view.now_ms)
     return dialog(
@@ -80,7 +79,6 @@ async def cap_dialog(view: View) -> Values:
         [
             *effects.of_cap(section, counts["ready_count"], form.value(leases), scope),
             *(effects.of_minute(form.value(dispatches)) if dispatches in form.changed else ()),
-            *(effects.of_window(form.now["window"]) if WINDOW in form.changed else ()),
         ],
         fields=form.dialog_fields,
         hidden={"kind": kind, "if_version": str(limits["version"])} | form.hidden,
@@ -90,6 +88,7 @@ async def cap_dialog(view: View) -> Values:
         version=limits["version"],
         command=("task-queue", "limits", "set", name, "--type", kind, *form.options) if form.changed else (),
         expires=True,
+        endless=form.is_endless,
     )
 
 
@@ -97,7 +96,7 @@ async def change_cap(act: Act) -> Outcome:
     name, body = act.path["name"], changes_of(act, _CAP_FIELDS)
     if not body:
         return Outcome(f"{name}: nothing was changed")
-    shared = {"task_queue_type": kind_of(act), "if_version": seen_version(act)} | common(act)
+    shared = {"task_queue_type": kind_of(act), "if_version": seen_version(act)} | until(act, body)
     done = await changed(act, "change_task_queue_limits", body | shared)
     value = done["limits"]["max_active_leases_per_queue"]["value"]
     return Outcome(f"{name}: the cap is {'off' if value is None else value} (v{done['version']})")

@@ -9,7 +9,6 @@ from penstock.server.dashboard.page_rows import Outcome, Values
 from penstock.server.dashboard.page_templates import link
 from penstock.server.dashboard.pages.change_dialog import (
     DialogField,
-    common,
     dialog,
     entered,
     number,
@@ -17,7 +16,7 @@ from penstock.server.dashboard.pages.change_dialog import (
     who_set,
 )
 from penstock.server.dashboard.pages.effects import Effect
-from penstock.server.dashboard.pages.setting_fields import SettingField, changes_of, form_of, word
+from penstock.server.dashboard.pages.setting_fields import WINDOW, SettingField, changes_of, form_of, word
 from penstock.server.dashboard.pages.settings.queue_changes import changed, kind_of
 from penstock.server.dashboard.view import Act, View
 from penstock.server.operation import Body
@@ -29,7 +28,7 @@ FIELDS: Final = (
         "Order",
         "--fairness",
         word,
-        (("", "as the namespace says"), ("on", "fair shares"), ("off", "order of arrival")),
+        (("", "as declared"), ("on", "fair shares"), ("off", "order of arrival")),
     ),
     SettingField(
         "counts",
@@ -42,14 +41,14 @@ FIELDS: Final = (
     SettingField(
         "key_rate",
         "fairness_key_rps_limit_default",
-        "A second, each key",
+        "Rate of each key",
         "--fairness-key-rps-limit-default",
         number,
     ),
     SettingField(
         "key_cap",
         "fairness_key_max_running_default",
-        "Running, each key",
+        "Cap of each key",
         "--fairness-key-max-running-default",
     ),
     SettingField("retries", "retry_rps_limit", "Retries a second", "--retry-rps-limit", number),
@@ -73,6 +72,7 @@ FIELDS: Final = (
         "aging_wait", "aging_wait_seconds", "Aging after, s", "--aging-wait", number, placeholder="none"
     ),
     SettingField("aging_every", "aging_every", "Aging, one in", "--aging-every", placeholder="none"),
+    WINDOW,
 )
 _EFFECTS: Final = {
     "fairness": "{}: which of the waiting tasks goes next changes; nothing that runs is stopped.",
@@ -83,6 +83,7 @@ _EFFECTS: Final = {
     "burst": "After a pause of {} s without a dispatch, the queue may catch up at once.",
     "key_burst": "After {} s without a dispatch, a key may catch up at once.",
     "aging_wait": "A task of low priority that waits for {} s may go before its turn.",
+    "window": "A minute of a limit is {}: see the limits of this queue.",
     "aging_every": "One dispatch in {} goes to a task that has aged.",
 }
 
@@ -156,11 +157,10 @@ async def group_dialog(view: View) -> Values:
             DialogField("to", f"Group, {was or 'none'} now", now, "none", "text", suggestions=tuple(known))
         ],
         hidden={"kind": kind, "if_version": str(limits["version"]), "was": was},
-        warning=f"{was} was {replaced}. This replaces that change." if replaced else "",
+        warning=f"{was} was {replaced}." if replaced else "",
         version=limits["version"],
         given=view.query,
         command=("task-queue", "limits", "set", name, "--type", kind, *change) if now != was else (),
-        expires=True,
     )
 
 
@@ -197,6 +197,7 @@ async def change_group(act: Act) -> Outcome:
         "task_queue_type": kind_of(act),
         "dispatch_budget_group": group or "default",
         "if_version": seen_version(act),
+        "reason": act.text("reason"),
     }
-    await changed(act, "change_task_queue_limits", body | common(act))
+    await changed(act, "change_task_queue_limits", body)
     return Outcome(f"{name} is in the budget group {group}" if group else f"{name} is in no budget group")

@@ -10,14 +10,20 @@ from penstock.server.dashboard.page_rows import Outcome, Values
 from penstock.server.dashboard.page_templates import link
 from penstock.server.dashboard.pages.change_dialog import (
     DialogField,
-    common,
     dialog,
     moved,
     seen_version,
     who_set,
 )
 from penstock.server.dashboard.pages.effects import Effect
-from penstock.server.dashboard.pages.setting_fields import SettingField, changes_of, form_of, word
+from penstock.server.dashboard.pages.setting_fields import (
+    SettingField,
+    SettingForm,
+    changes_of,
+    form_of,
+    until,
+    word,
+)
 from penstock.server.dashboard.view import Act, View
 from penstock.server.operation import Body
 from penstock.wire.request_parser import field_error
@@ -77,51 +83,52 @@ async def cap_dialog(view: View) -> Values:
     if scope not in NOUNS:
         raise field_error("scope", f"must be one of {', '.join(NOUNS)}")
     name = view.query.get("name", "").strip() if scope in NAMED else ""
-    asks = view.query.get("new") == "yes"
     found = await _read(view, scope, name) if name or scope not in NAMED else None
-    live = {each.name: None if found is None else found["limits"][each.setting] for each in FIELDS}
-    form = form_of(
-        FIELDS, {name: None if value is None else value["value"] for name, value in live.items()}, view.query
-    )
+    live = {each.name: found and found["limits"][each.setting] for each in FIELDS}
+    form = form_of(FIELDS, {name: value and value["value"] for name, value in live.items()}, view.query)
+    lines = _effects(form, found) if form.changed else [Effect("Nothing changes yet: enter a new value.")]
+    shared: dict[str, Any] = {
+        "given": view.query,
+        "command": _command(scope, name, form) if form.changed else (),
+        "expires": True,
+        "endless": form.is_endless,
+    }
     address = link("run-limits", "change", namespace=view.namespace)
-    preview = address_of(scope, name or None, view.namespace) if not asks else address
-    what = [
-        DialogField("scope", "Runs of", scope, options=tuple(NOUNS.items())),
-        DialogField("name", "Its name", name, "orders", "text"),
-    ]
+    if view.query.get("new") == "yes" or found is None:
+        what = [
+            DialogField("scope", "Runs of", scope, options=tuple(NOUNS.items())),
+            DialogField("name", "Its name", name, "orders", "text"),
+        ]
+        fields, hidden = [*what, *form.dialog_fields], form.hidden | {"new": "yes"}
+        return dialog("Cap runs", "Apply", address, address, lines, fields=fields, hidden=hidden, **shared)
     replaced = who_set(live["most"], view.now_ms)
-    options = ("--each-key",) if scope == RunScopeKind.EACH_KEY else ()
     return dialog(
-        "Cap runs" if asks else f"Cap on the runs of {scope_words(scope, name)}",
+        f"Cap on the runs of {scope_words(scope, name)}",
         "Apply",
         address,
-        preview,
-        _effects(form.now["most"], form.value(FIELDS[0]), form.now["surplus"], found)
-        if form.changed
-        else [Effect("Nothing changes yet: enter a new value.")],
-        fields=[*(what if asks else ()), *form.dialog_fields],
-        hidden=form.hidden
-        | ({"new": "yes"} if asks else {"scope": scope, "name": name})
-        | ({} if asks or found is None else {"if_version": str(found["version"])}),
+        address_of(scope, name or None, view.namespace),
+        lines,
+        fields=form.dialog_fields,
+        hidden=form.hidden | {"scope": scope, "name": name, "if_version": str(found["version"])},
         warning=f"{form.was['most']} was {replaced}. This replaces that change." if replaced else "",
-        version=None if asks or found is None else found["version"],
-        given=view.query,
-        command=(
-            *("workflow", "limits", "set", *options),
-            *((_OPTIONS[scope], name or "NAME") if scope in NAMED else ()),
-            *form.options,
-        )
-        if form.changed
-        else (),
-        expires=True,
+        version=found["version"],
+        **shared,
     )
+
+
+def _command(scope: str, name: str, form: SettingForm) -> list[str]:
+    """The words of the same change on the command line."""
+    which = [_OPTIONS[scope], name or "NAME"] if scope in NAMED else []
+    each = ["--each-key"] if scope == RunScopeKind.EACH_KEY else []
+    return ["workflow", "limits", "set", *which, *each, *form.options]
 
 
 async def _read(view: View, scope: str, name: str) -> Body:
     return await view.read("read_run_limit", {"name": name} if name else None, scope=scope)
 
 
-def _effects(text: str, most: Any, surplus: str, found: Body | None) -> list[Effect]:
+def _effects(form: SettingForm, found: Body | None) -> list[Effect]:
+    text, most = form.now["most"], form.value(FIELDS[0])
     if not text:
         return [Effect("No cap: every start goes at once, and so do those that wait for this one.")]
     if most is None:
@@ -138,7 +145,7 @@ def _effects(text: str, most: Any, surplus: str, found: Body | None) -> list[Eff
         )
     else:
         lines.append(Effect(f"At most {most:,} are open at a time, counting those that are open already."))
-    return [*lines, Effect(_SURPLUS[surplus])]
+    return [*lines, Effect(_SURPLUS[form.now["surplus"]])]
 
 
 async def change_cap(act: Act) -> Outcome:
@@ -153,7 +160,7 @@ async def change_cap(act: Act) -> Outcome:
         raise field_error("name", f"is missing: which {NOUNS[scope]}?")
     if not settings:
         return Outcome("Nothing was changed")
-    body = settings | {"name": name, "if_version": seen_version(act)} | common(act)
+    body = settings | {"name": name, "if_version": seen_version(act)} | until(act, settings)
 
     async def read() -> Sequence[Body]:
         query = {"limit": "5"} | ({"name": name} if name else {})

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from penstock.errors import InvalidInput, Reason
 from penstock.server.dashboard.page_rows import Outcome, Values
 from penstock.server.dashboard.page_templates import link
-from penstock.server.dashboard.pages.change_dialog import common, dialog, moved, seen_version, who_set
+from penstock.server.dashboard.pages.change_dialog import dialog, moved, seen_version, who_set
 from penstock.server.dashboard.pages.effects import Effect, of_window
 from penstock.server.dashboard.pages.setting_fields import (
     PAUSED,
@@ -16,6 +16,7 @@ from penstock.server.dashboard.pages.setting_fields import (
     SettingForm,
     changes_of,
     form_of,
+    until,
     values_of,
 )
 from penstock.server.dashboard.view import Act, View
@@ -128,7 +129,8 @@ async def scope_dialog(view: View) -> Values:
             lines.append(
                 Effect(f"{each.label}: {form.was[each.name]} was {who_set(live, view.now_ms)}.", "warn")
             )
-    resumes = PAUSED in form.changed and form.now["paused"] == "no"
+    if WINDOW in form.changed:
+        lines.append(Effect("What a minute is has no end, so nothing of this change ends by itself.", "warn"))
     address = link("limits", "change", namespace=view.namespace, scope=scope.text)
     return dialog(
         f"Change the limits of {scope.name}",
@@ -141,7 +143,8 @@ async def scope_dialog(view: View) -> Values:
         version=found["version"],
         given=view.query,
         command=scope.command(form),
-        expires=not resumes or len(form.changed) > 1,
+        expires=True,
+        endless=form.is_endless,
     )
 
 
@@ -175,5 +178,5 @@ async def change_scope(act: Act) -> Outcome:
     if not settings:
         return Outcome(f"{scope.name}: nothing was changed")
     body = settings | {"if_version": seen_version(act)}
-    await moved(act, scope.change(act, body | common(act)), lambda: scope.changes(act))
+    await moved(act, scope.change(act, body | until(act, settings)), lambda: scope.changes(act))
     return Outcome(f"The limits of {scope.name} are changed")
