@@ -8,10 +8,12 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.async_api import Locator, Page, expect
 
+from penstock.server.dashboard.pages import PAGES as ALL_PAGES
 from tests.support import live
 from tests.support.browser import PHONE, Theme, WatchedBrowsing, assert_accessible, assert_fits, assert_tree
 
@@ -33,12 +35,23 @@ PAGES = (
     "",
     "/queues",
     f"/queues/{QUEUE}",
+    f"/queues/{QUEUE}/keys",
     "/why/charge-3",
+    "/runs",
+    "/runs/order-1",
+    "/runs/order-1/{run_id}/debug",
+    "/runs/order-1/{run_id}/streams/tokens",
+    "/workers",
     "/workers/render-1",
+    "/tasks",
+    "/tasks/charge-3",
+    "/schedules",
+    "/schedules/nightly",
     "/limits",
     "/changes",
     "/system",
 )
+"""Every page that has an address of its own: see `test_no_page_is_left_out`."""
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +60,34 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[live.LiveServer
     folder: Path = tmp_path_factory.mktemp("dashboard")
     with live.running(live.server(folder, f"sqlite:///{folder / 'penstock.db'}")) as (started,):
         _furnish(started)
+        _start_more(started)
         yield started
 
 
-def _furnish(server: live.LiveServer) -> None:
+def _start_more(server: live.LiveServer) -> None:
+    """A run with a stream, a schedule, a cap on runs, and a budget group."""
+    start = {"workflow_id": "order-1", "workflow_type": "orders", "task_queue": "shop", "input": ["x"]}
+    run_id = _call(server, "POST", "/api/workflows", start)["run_id"]
+    said = {"items": [{"payload": "Hello"}]}
+    _call(server, "POST", f"/api/workflows/order-1/runs/{run_id}/streams/tokens/items", said)
+    schedule = {
+        "schedule_id": "nightly",
+        "spec": {"cron_expressions": ["0 3 * * *"]},
+        "action": {"workflow_type": "orders", "task_queue": "shop"},
+    }
+    _call(server, "POST", "/api/schedules", schedule)
+    _call(server, "PATCH", "/api/run-limits/workflow_type", {"name": "orders", "max_open_runs": 1})
+    _call(server, "PATCH", "/api/budget-groups/bank", {"max_active_leases": 9})
+
+
+def _pages(server: live.LiveServer) -> list[str]:
+    """The addresses of all pages."""
+    run_id = _call(server, "GET", "/api/workflows/order-1", None)["run_id"]
+    return [f"{server.url}/ui{path.replace('{run_id}', run_id)}" for path in PAGES]
+
+
+def _register(server: live.LiveServer) -> None:
+    """The worker, which is stale a minute later."""
     worker = {
         "worker_id": "render-1",
         "task_queue": QUEUE,
@@ -59,6 +96,10 @@ def _furnish(server: live.LiveServer) -> None:
         "max_concurrent_activity_tasks": 4,
     }
     _call(server, "POST", "/api/worker/register", worker, "worker")
+
+
+def _furnish(server: live.LiveServer) -> None:
+    _register(server)
     for number, key in enumerate(("acme", "acme", "globex", "initech")):
         body = {
             "activity_id": f"charge-{number}",
@@ -81,13 +122,14 @@ def _poll(server: live.LiveServer) -> None:
     _call(server, "POST", "/api/worker/activity-tasks/poll", poll, "worker")
 
 
-def _call(server: live.LiveServer, method: str, path: str, body: object, role: str = "operator") -> None:
+def _call(server: live.LiveServer, method: str, path: str, body: object, role: str = "operator") -> Any:
     headers = live.headers(role) | {"Content-Type": "application/json"}
+    sent = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(
-        server.url + path, json.dumps(body).encode(), {k: str(v) for k, v in headers.items()}, method=method
+        server.url + path, sent, {k: str(v) for k, v in headers.items()}, method=method
     )
     with urllib.request.urlopen(request) as answer:
-        answer.read()
+        return json.load(answer)
 
 
 async def _signed_in(
@@ -108,10 +150,18 @@ async def test_the_pages_are_accessible_and_keep_to_their_policy(
     sign_in = await browsing.open(f"{server.url}/ui/sign-in", theme=theme)
     await assert_accessible(sign_in)
     page = await _signed_in(browsing, server, theme=theme)
-    for path in PAGES:
-        await page.goto(f"{server.url}/ui{path}")
-        await expect(page.locator("#live-state")).to_have_text("Live")
+    for address in _pages(server):
+        await page.goto(address)
+        await expect(page.get_by_role("heading", level=1)).to_be_visible()
         await assert_accessible(page)
+
+
+def test_no_page_is_left_out() -> None:
+    """Each page that is not a part of another one is looked at."""
+    shapes = [re.sub(r"\{\w+\}", "[^/]+", each.path) for each in ALL_PAGES if not each.is_fragment]
+    assert [shape for shape in shapes if not any(re.fullmatch(shape, path or "/") for path in PAGES)] == [
+        "/runs/[^/]+/[^/]+"
+    ], "the page of a run, which has two addresses"
 
 
 @pytest.mark.parametrize("path", ["/queues", f"/queues/{QUEUE}", "/why/charge-3", "/limits", "/system"])
@@ -140,8 +190,8 @@ async def test_no_page_scrolls_sideways_on_a_phone(
     browsing: WatchedBrowsing, server: live.LiveServer
 ) -> None:
     page = await _signed_in(browsing, server, width=PHONE)
-    for path in PAGES:
-        await page.goto(f"{server.url}/ui{path}")
+    for address in _pages(server):
+        await page.goto(address)
         await assert_fits(page)
 
 
@@ -163,6 +213,7 @@ async def test_raising_the_cap_with_the_keyboard_opens_the_gate_before_ones_eyes
     browsing: WatchedBrowsing, server: live.LiveServer
 ) -> None:
     page = await _signed_in(browsing, server)
+    _register(server)
     await page.keyboard.press("g")
     await page.keyboard.press("q")
     await expect(page.get_by_role("heading", name="Queues", level=1)).to_be_visible()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.core.limits.policies import LimitSetting
 from penstock.core.model import TaskPriority
 from penstock.core.series.samples import FINE
+from penstock.core.series.waits import quantile_ms
 from penstock.core.timestamps import MINUTE_MS
 from penstock.engine.limits import policies
 from penstock.engine.limits.policies import PolicyUpdate, SettingChange
 from penstock.engine.maintenance.queue_samples import queue_samples
-from penstock.engine.visibility import queue_series
+from penstock.engine.visibility import queue_series, start_reports, waiting_tasks
 from penstock.engine.visibility.queue_series import QueueSeries
 from tests.engine.support.scene import ACTIVITY, Scene
 
@@ -70,3 +73,42 @@ async def test_a_queue_without_work_costs_no_row(scene: Scene) -> None:
     assert step is not None
     assert await queue_series.take_samples(scene.ctx, step)
     assert not (await series(scene)).samples
+
+
+async def test_waits_of_what_started_stand_in_the_series_whichever_server_took_the_sample(
+    scene: Scene,
+) -> None:
+    await scene.start_activity("first", priority=TaskPriority(key="acme"))
+    await scene.start_activity("second", priority=TaskPriority(key="acme"))
+    step = await queue_series.next_step(scene.ctx)
+    assert step is not None
+    assert await queue_series.take_samples(scene.ctx, step)
+    scene.clock.advance(4_000)
+    queue = await scene.queue(ACTIVITY)
+    scene.ctx.starts.delivered(queue.queue_id, [await scene.take(ACTIVITY)])
+    assert await queue_series.next_step(scene.ctx) == step, "there is something to add to the step"
+    assert not await queue_series.take_samples(scene.ctx, step)
+    (sample,) = (await series(scene)).samples
+    (waits,) = sample.waits
+    assert (waits.key, waits.count) == ("acme", 1)
+    assert quantile_ms(waits.buckets, 0.5) == pytest.approx(4_000, rel=0.1)
+    assert await queue_series.next_step(scene.ctx) is None
+
+
+async def test_forecasts_that_somebody_read_are_judged_by_what_happened(scene: Scene) -> None:
+    for name in ("first", "second", "third"):
+        await scene.start_activity(name)
+    await scene.register(activity_slots=1)
+    await waiting_tasks.waiting(scene.ctx, "default", "orders", ACTIVITY, 20)
+    starts = scene.ctx.starts
+    assert starts.coverage().share is None
+    queue = await scene.queue(ACTIVITY)
+    taken = await scene.take(ACTIVITY)
+    starts.delivered(queue.queue_id, [taken])
+    assert (starts.coverage().held, starts.coverage().judged) == (1, 1)
+    late = len(starts.overdue(scene.clock.now_ms() + 86_400_000, 9))
+    scene.clock.advance(86_400_000)
+    await start_reports.judge_overdue(scene.ctx)
+    assert late
+    assert (starts.coverage().late, starts.coverage().judged) == (late, 1 + late), "they still wait"
+    assert not starts.overdue(scene.clock.now_ms(), 9)

@@ -11,6 +11,7 @@ from penstock.core.scheduling.backlog import share_asked, share_got
 from penstock.core.series.samples import (
     COARSE,
     FINE,
+    WAIT_KEYS_MAX,
     GateUse,
     KeyShare,
     QueueSample,
@@ -23,6 +24,7 @@ from penstock.core.series.samples import (
 )
 from penstock.engine.context import EngineContext
 from penstock.engine.limits import policies
+from penstock.engine.visibility.start_reports import add_waits, with_waits
 from penstock.engine.visibility.task_queues import gates_of
 from penstock.ports.store import Tx
 
@@ -38,20 +40,22 @@ class _Reading(Struct, frozen=True):
 
 
 async def take_samples(ctx: EngineContext, at_ms: int) -> bool:
-    """Sample every queue with work for one step; False if another server has done so.
+    """Sample every queue with work for one step; False if another server has done so, to which the waits are added.
 
     Everything is read outside the transaction that writes, so that no lock of dispatch is held and nothing waits.
     """
     readings = await ctx.store.read(lambda tx: _readings(tx, at_ms), long=True)
+    waits = ctx.starts.take_waits(WAIT_KEYS_MAX)
 
     async def operation(tx: Tx) -> bool:
-        if not await tx.series.advance(at_ms):
+        if readings is None or not await tx.series.advance(at_ms):
+            await add_waits(tx, waits)
             return False
         queue_ids = [each.queue_id for each in readings]
         previous = await tx.series.latest(queue_ids, FINE)
         coarse = await tx.series.at(queue_ids, COARSE, COARSE.slot(at_ms))
         for reading, before, wide in zip(readings, previous, coarse, strict=True):
-            sample = grown(reading.sample, before)
+            sample = with_waits(grown(reading.sample, before), waits.get(reading.queue_id, ()))
             tx.series.save(reading.queue_id, FINE, sample)
             tx.series.save(reading.queue_id, COARSE, merged(wide, sample, COARSE))
         return True
@@ -60,16 +64,19 @@ async def take_samples(ctx: EngineContext, at_ms: int) -> bool:
 
 
 async def next_step(ctx: EngineContext) -> int | None:
-    """The current step, unless it has been sampled."""
+    """The current step, unless it has been sampled and this server has nothing to add."""
 
     async def operation(tx: Tx) -> int | None:
         at_ms = FINE.begin_ms(tx.now_ms)
-        return at_ms if await tx.series.sampled_at() < at_ms else None
+        return at_ms if await tx.series.sampled_at() < at_ms or ctx.starts.has_waits else None
 
     return await ctx.store.read(operation)
 
 
-async def _readings(tx: Tx, at_ms: int) -> Sequence[_Reading]:
+async def _readings(tx: Tx, at_ms: int) -> Sequence[_Reading] | None:
+    """What the queues with work look like; None if the step has been sampled."""
+    if await tx.series.sampled_at() >= at_ms:
+        return None
     minute = minute_of(tx.now_ms)
     found: list[_Reading] = []
     for each in await tx.series.active_queues(minute, QUEUES_MAX):
