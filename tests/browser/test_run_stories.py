@@ -16,6 +16,8 @@ from urllib.parse import quote
 import pytest
 from playwright.async_api import Page, expect
 
+from penstock.server.dashboard.pages import PAGES as ALL_PAGES
+from tests.browser.test_dashboard import PAGES as OTHER_PAGES
 from tests.support import live
 from tests.support.browser import PHONE, Theme, WatchedBrowsing, assert_accessible, assert_fits, assert_tree
 
@@ -147,6 +149,13 @@ async def signed_in(
     await page.get_by_role("button", name="Sign in").click()
     await expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
     return page
+
+
+def test_every_page_with_an_address_of_its_own_is_looked_at() -> None:
+    shapes = [re.sub(r"\{\w+\}", "[^/]+", each.path) for each in ALL_PAGES if not each.is_fragment]
+    looked_at = [each or "/" for each in (*PAGES, *OTHER_PAGES)]
+    left_out = [shape for shape in shapes if not any(re.fullmatch(shape, each) for each in looked_at)]
+    assert left_out == ["/runs/[^/]+/[^/]+"], "the page of a run has two addresses"
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -9,6 +9,7 @@ from penstock.core.model import TaskPriority
 from penstock.core.series.samples import FINE
 from penstock.core.series.waits import quantile_ms
 from penstock.core.timestamps import MINUTE_MS
+from penstock.core.why.forecast_score import ForecastCoverage
 from penstock.engine.limits import policies
 from penstock.engine.limits.policies import PolicyUpdate, SettingChange
 from penstock.engine.maintenance.queue_samples import queue_samples
@@ -96,19 +97,19 @@ async def test_waits_of_what_started_stand_in_the_series_whichever_server_took_t
 
 
 async def test_forecasts_that_somebody_read_are_judged_by_what_happened(scene: Scene) -> None:
-    for name in ("first", "second", "third"):
+    await scene.register()
+    starts, queue = scene.ctx.starts, await scene.queue(ACTIVITY)
+
+    async def forecast(name: str) -> None:
         await scene.start_activity(name)
-    await scene.register(activity_slots=1)
-    await waiting_tasks.waiting(scene.ctx, "default", "orders", ACTIVITY, 20)
-    starts = scene.ctx.starts
+        await waiting_tasks.waiting(scene.ctx, "default", "orders", ACTIVITY, 20)
+
+    await forecast("first")
     assert starts.coverage().share is None
-    queue = await scene.queue(ACTIVITY)
-    taken = await scene.take(ACTIVITY)
-    starts.delivered(queue.queue_id, [taken])
-    assert (starts.coverage().held, starts.coverage().judged) == (1, 1)
-    late = len(starts.overdue(scene.clock.now_ms() + 86_400_000, 9))
-    scene.clock.advance(86_400_000)
+    starts.delivered(queue.queue_id, [await scene.take(ACTIVITY)])
+    assert starts.coverage() == ForecastCoverage(held=1)
+    await forecast("second")
+    scene.clock.advance(600_000)
     await start_reports.judge_overdue(scene.ctx)
-    assert late
-    assert (starts.coverage().late, starts.coverage().judged) == (late, 1 + late), "they still wait"
-    assert not starts.overdue(scene.clock.now_ms(), 9)
+    assert starts.coverage() == ForecastCoverage(held=1, late=1), "it still waits"
+    assert not starts.overdue(scene.clock.now_ms(), 9), "and is not judged again"
