@@ -89,8 +89,7 @@ async def test_waits_of_what_started_stand_in_the_series_whichever_server_took_t
     scene.ctx.starts.delivered(queue.queue_id, [await scene.take(ACTIVITY)])
     assert await queue_series.next_step(scene.ctx) == step, "there is something to add to the step"
     assert not await queue_series.take_samples(scene.ctx, step)
-    (sample,) = (await series(scene)).samples
-    (waits,) = sample.waits
+    (waits,) = (await series(scene)).waits
     assert (waits.key, waits.count) == ("acme", 1)
     assert quantile_ms(waits.buckets, 0.5) == pytest.approx(4_000, rel=0.1)
     assert await queue_series.next_step(scene.ctx) is None

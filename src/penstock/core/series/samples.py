@@ -127,7 +127,7 @@ class QueueSample(Struct, frozen=True, omit_defaults=True):
     keys: tuple[KeyShare, ...] = ()
     """Those with the most tasks."""
     waits: tuple[KeyWaits, ...] = ()
-    """How long the tasks that started had waited, of the keys with the most."""
+    """How long the tasks that started had waited, of the keys with the most; kept in the coarse ring only."""
 
 
 def grown(sample: QueueSample, previous: QueueSample | None) -> QueueSample:

@@ -22,10 +22,12 @@ from penstock.core.series.samples import (
     minute_of,
     resolution_for,
 )
+from penstock.core.series.waits import KeyWaits
 from penstock.engine.context import EngineContext
 from penstock.engine.limits import policies
-from penstock.engine.visibility.start_reports import add_waits, with_waits
+from penstock.engine.visibility.start_reports import add_waits, waits_between, with_waits, without_waits
 from penstock.engine.visibility.task_queues import gates_of
+from penstock.ports.gather import gather
 from penstock.ports.store import Tx
 
 QUEUES_MAX = 200
@@ -56,7 +58,7 @@ async def take_samples(ctx: EngineContext, at_ms: int) -> bool:
         coarse = await tx.series.at(queue_ids, COARSE, COARSE.slot(at_ms))
         for reading, before, wide in zip(readings, previous, coarse, strict=True):
             sample = with_waits(grown(reading.sample, before), waits.get(reading.queue_id, ()))
-            tx.series.save(reading.queue_id, FINE, sample)
+            tx.series.save(reading.queue_id, FINE, without_waits(sample))
             tx.series.save(reading.queue_id, COARSE, merged(wide, sample, COARSE))
         return True
 
@@ -128,6 +130,8 @@ class QueueSeries(Struct, frozen=True):
     to_ms: int
     resolution: SeriesResolution
     samples: Sequence[QueueSample]
+    waits: Sequence[KeyWaits]
+    """How long what started in the interval had waited, of the keys with the most; in steps of the coarse ring."""
 
 
 async def read(
@@ -144,7 +148,10 @@ async def read(
         resolution = resolution_for(begin_ms, tx.now_ms)
         oldest_ms = max(begin_ms, tx.now_ms - resolution.length_ms)
         queue = await policies.find_queue(tx, namespace, name, kind)
-        samples = await tx.series.between(queue.queue_id, resolution, oldest_ms, end_ms)
-        return QueueSeries(tx.now_ms, begin_ms, end_ms, resolution, samples)
+        samples, waits = await gather(
+            tx.series.between(queue.queue_id, resolution, oldest_ms, end_ms),
+            waits_between(tx, queue.queue_id, oldest_ms, end_ms),
+        )
+        return QueueSeries(tx.now_ms, begin_ms, end_ms, resolution, samples, waits)
 
     return await ctx.store.read(operation)

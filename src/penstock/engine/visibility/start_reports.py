@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from penstock.core.model import QueueId, Task, TaskId, TaskState
-from penstock.core.series.samples import COARSE, FINE, WAIT_KEYS_MAX, QueueSample
+from penstock.core.series.samples import COARSE, WAIT_KEYS_MAX, QueueSample
 from penstock.core.series.waits import KeyWaits, added
 from penstock.core.why.forecast_score import StartForecast
 from penstock.core.why.values import StartEstimate
@@ -55,7 +55,17 @@ async def add_waits(tx: Tx, waits: Mapping[QueueId, Sequence[KeyWaits]]) -> None
     and nothing decides by it.
     """
     queue_ids = list(waits)
-    for resolution in (FINE, COARSE):
-        for queue_id, sample in zip(queue_ids, await tx.series.latest(queue_ids, resolution), strict=True):
-            if sample is not None:
-                tx.series.save(queue_id, resolution, with_waits(sample, waits[queue_id]))
+    for queue_id, sample in zip(queue_ids, await tx.series.latest(queue_ids, COARSE), strict=True):
+        if sample is not None:
+            tx.series.save(queue_id, COARSE, with_waits(sample, waits[queue_id]))
+
+
+def without_waits(sample: QueueSample) -> QueueSample:
+    """A sample as the fine ring keeps it: an hour of it is read once a second, and histograms are long."""
+    return replace(sample, waits=())
+
+
+async def waits_between(tx: Tx, queue_id: QueueId, from_ms: int, to_ms: int) -> Sequence[KeyWaits]:
+    """The waits of an interval, from the beginning of its first coarse step on."""
+    found = await tx.series.between(queue_id, COARSE, COARSE.begin_ms(from_ms), to_ms)
+    return added(*(each.waits for each in found))[:WAIT_KEYS_MAX]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from penstock.core.series.samples import GateUse, QueueSample, SeriesMetric
-from penstock.core.series.waits import added, quantile_ms
+from penstock.core.series.waits import KeyWaits, quantile_ms
 from penstock.wire.fields import Name
 from penstock.wire.requests import RequestModel
 
@@ -53,7 +53,7 @@ _SCALARS: Mapping[SeriesMetric, Callable[[QueueSample, float], float]] = {
 
 
 def series_of(metric: SeriesMetric, samples: Sequence[QueueSample], step_s: int) -> list[Body]:
-    """The lines of a metric: one, or one for each gate or key. Waits are one row a key, over the whole interval."""
+    """The lines of a metric: one, or one for each gate or key."""
     if metric is SeriesMetric.GATES:
         return _by_label(
             (
@@ -76,18 +76,21 @@ def series_of(metric: SeriesMetric, samples: Sequence[QueueSample], step_s: int)
             for sample in samples
             for share in sample.keys
         )
-    if metric is SeriesMetric.WAITS:
-        return [
-            {
-                "key": each.key,
-                "started": each.count,
-                "p50_seconds": round(quantile_ms(each.buckets, 0.5) / 1000, 3),
-                "p99_seconds": round(quantile_ms(each.buckets, 0.99) / 1000, 3),
-            }
-            for each in added(*(sample.waits for sample in samples))
-        ]
     value = _SCALARS[metric]
     return [{"points": [[sample.at_ms, round(value(sample, step_s), 3)] for sample in samples]}]
+
+
+def waits_of(waits: Sequence[KeyWaits]) -> list[Body]:
+    """How long what started in the interval had waited: one row a key."""
+    return [
+        {
+            "key": each.key,
+            "started": each.count,
+            "p50_seconds": round(quantile_ms(each.buckets, 0.5) / 1000, 3),
+            "p99_seconds": round(quantile_ms(each.buckets, 0.99) / 1000, 3),
+        }
+        for each in waits
+    ]
 
 
 def _gate_point(gate: GateUse) -> Body:
