@@ -16,8 +16,18 @@ from urllib.parse import quote
 import pytest
 from playwright.async_api import Page, expect
 
+from penstock.server.dashboard.pages import PAGES as ALL_PAGES
+from tests.browser.test_dashboard import PAGES as OTHER_PAGES
 from tests.support import live
-from tests.support.browser import PHONE, Theme, WatchedBrowsing, assert_accessible, assert_fits, assert_tree
+from tests.support.browser import (
+    DESKTOP,
+    PHONE,
+    Theme,
+    WatchedBrowsing,
+    assert_accessible,
+    assert_fits,
+    assert_tree,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 PAGES = (
@@ -149,6 +159,13 @@ async def signed_in(
     return page
 
 
+def test_every_page_with_an_address_of_its_own_is_looked_at() -> None:
+    shapes = [re.sub(r"\{\w+\}", "[^/]+", each.path) for each in ALL_PAGES if not each.is_fragment]
+    looked_at = [each or "/" for each in (*PAGES, *OTHER_PAGES)]
+    left_out = [shape for shape in shapes if not any(re.fullmatch(shape, each) for each in looked_at)]
+    assert left_out == ["/runs/[^/]+/[^/]+"], "the page of a run has two addresses"
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_the_pages_of_runs_are_accessible(
     browsing: WatchedBrowsing, server: live.LiveServer, theme: Theme
@@ -180,13 +197,13 @@ async def test_the_accessibility_tree_of_a_page_is_as_it_was(
     await assert_tree(page.locator("main"), GOLDEN / f"{name}.yaml", volatile=VOLATILE)
 
 
-async def test_hostile_names_and_huge_payloads_are_text_that_fits_a_phone(
+async def test_hostile_names_and_huge_payloads_are_text_that_fits_a_phone_and_a_desktop(
     browsing: WatchedBrowsing, server: live.LiveServer
 ) -> None:
     names = ("<img src=x onerror=alert(1)>", "مرحبا بالعالم", "w" * 128)
     queue = "q" * 255
     for name in names:
-        body = {"workflow_id": name, "workflow_type": "<b>orders</b>", "task_queue": queue}
+        body = {"workflow_id": name, "workflow_type": f"<b>{name}</b>", "task_queue": queue}
         call(
             server, "POST", "/api/workflows", body | {"input": ["x" * 2_000_000] if name == names[0] else []}
         )
@@ -194,7 +211,9 @@ async def test_hostile_names_and_huge_payloads_are_text_that_fits_a_phone(
     paths = [f"/runs/{quote(name, safe='')}" for name in names] + [f"/why/{quote(names[0], safe='')}"]
     for path in ("/runs?q=w", "/queues", f"/queues/{queue}", "/limits", *paths):
         await page.goto(f"{server.url}/ui{path}")
-        await assert_fits(page)
+        for width in (PHONE, DESKTOP):
+            await page.set_viewport_size({"width": width, "height": 900})
+            await assert_fits(page)
     await page.goto(f"{server.url}/ui{paths[0]}")
     await expect(page.get_by_role("heading", level=1)).to_have_text(names[0])
     await expect(page.locator("#run-payloads")).to_contain_text("The first 16,000 of 2,000,0")

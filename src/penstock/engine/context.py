@@ -11,6 +11,7 @@ from penstock.core.history.structural_limits import StructuralLimits
 from penstock.engine.runtime.query_pace import QueryPace
 from penstock.engine.runtime.query_polls import QueryPollRegistry
 from penstock.engine.runtime.stall_detector import StallDetector
+from penstock.engine.runtime.start_log import StartLog
 from penstock.engine.runtime.timeline_cache import TimelineCache
 from penstock.engine.runtime.upkeep import Upkeep
 from penstock.ports.archive import Archive
@@ -36,6 +37,7 @@ class EngineContext(Struct, frozen=True):
     coordination: Coordination = field(default_factory=InProcess)
     query_pace: QueryPace = field(default_factory=QueryPace)
     upkeep: Upkeep = field(default_factory=Upkeep)
+    starts: StartLog = field(default_factory=StartLog)
     query_polls: QueryPollRegistry = field(default_factory=QueryPollRegistry)
     drivers: StorageDrivers = field(default_factory=NoStorage)
     """The drivers of external storage."""

@@ -278,6 +278,7 @@ def standalone_activity(run: Run, activity: Activity) -> Body:
         "attempt_count": activity.attempt,
         "worker_deaths": activity.worker_deaths,
         "is_quarantined": bool(activity.quarantined),
+        "pause": pause(run.waits.paused_steps.get(activity.step)),
         "result": envelope(run.output),
         **standing(run),
     }

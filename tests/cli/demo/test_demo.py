@@ -105,8 +105,11 @@ def test_the_shop_stays_open_with_a_dashboard_until_it_is_stopped(tmp_path: Path
         start_new_session=True,
     )
     assert process.stderr is not None
-    address = next(line for line in process.stderr if "/ui/queues/bank" in line).strip()
-    token = Path(next(process.stderr).split()[1]).read_text().strip()
+    address = next(
+        line for line in process.stderr if "/ui/sign-in?next=%2Fui%2Fqueues%2Fbank#code=" in line
+    ).strip()
+    next(process.stderr)
+    token = Path(next(process.stderr).split("`")[1].split()[1]).read_text().strip()
     next(line for line in process.stderr if "penstock top" in line)
     connection = ServerConnection(Target.parse(address.partition("/ui")[0]), token=token)
     while connection.get("workflows", query={"query": "WorkflowId = 'order-30'"}).body["workflow_count"] == 0:

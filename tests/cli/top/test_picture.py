@@ -116,6 +116,14 @@ def test_scripts_get_json(ask: Run, server: RecordedServer) -> None:
     assert queue["gates"][1] == {"limit": "slots of workers", "used": 1, "max": 100}
 
 
+def test_the_oldest_workflow_task_of_a_queue_is_seen_behind_an_older_activity() -> None:
+    """It was a dash: only the kind of the queue's oldest task had an age."""
+    counts = {"ready_count": 1, "leased_count": 0, "added_last_minute": 0, "oldest_wait_seconds": 7.5}
+    both = BANK | {"stats": BANK["stats"] | {"workflow_tasks": counts}}  # type: ignore[operator]
+    rows = {row.kind: row for row in queue_rows({"task_queues": [both]})}
+    assert rows["workflow"].oldest_wait_seconds == 7.5
+
+
 def test_without_queues_it_says_where_they_come_from(ask: Run, server: RecordedServer) -> None:
     server.answer("GET", "/task-queues", {"task_queues": []})
     result = ask("top")

@@ -14,6 +14,8 @@ import pytest
 from penstock.cli.program import program
 from penstock.core.operations.ui_sessions import IDLE_MS_MAX
 from penstock.server.dashboard.pages import ACTIONS
+from penstock.server.dashboard.pages.fleet import task_commands
+from tests.conventions.test_dashboard_verbs import verbs_with_a_dialog
 from tests.server.client import Client
 from tests.server.dashboard.conftest import QUEUE
 from tests.server.dashboard.visitors import Visitor
@@ -144,7 +146,9 @@ async def test_a_change_is_undone_from_the_list_of_changes(api: Client, operator
 async def test_each_dialog_gives_its_change_as_a_command_that_the_command_line_takes(
     api: Client, operator: Visitor
 ) -> None:
-    run = await _run(api)
+    """And each verb of the command line that changes such a thing has a dialog: see `tests/conventions`."""
+    run, closed = await _run(api, "order-1"), await _run(api, "order-2")
+    (await api.post("/api/workflows/order-2/terminate", {})).expect(200)
     queue, key, build = f"/ui/queues/{QUEUE}", f"/ui/queues/{QUEUE}/keys/acme", f"/ui/builds/{QUEUE}"
     schedule = {
         "schedule_id": "nightly",
@@ -152,10 +156,17 @@ async def test_each_dialog_gives_its_change_as_a_command_that_the_command_line_t
         "action": {"workflow_type": "orders", "task_queue": QUEUE},
     }
     (await api.post("/api/schedules", schedule)).expect(201)
+    (await api.patch("/api/budget-groups/bank", {"max_active_leases": 9})).expect(200)
+    (await api.post("/api/budget-groups/shut/pause", {})).expect(200)
+    (await api.post("/api/namespaces", {"name": "idle"}, role="admin")).expect(201)
+    (await api.post("/api/namespaces/idle/pause", {})).expect(200)
     filled = "reason=a+slow+bank&for=900"
+    scope, caps, task = "/ui/limits/change?scope", "/ui/run-limits/change?", "/ui/tasks/charge-2/act"
     commands = {
         f"{queue}/cap?to=3&dispatches=90&{filled}": ["--max-active-leases", "3", "900s", "a slow bank"],
-        f"{queue}/cap?to=none&kind=workflow": ["--max-active-leases", "default", "workflow"],
+        f"{queue}/cap?to=none&for=900": ["--max-active-leases", "default"],
+        f"{queue}/group?to=bank&{filled}": ["--dispatch-budget-group", "bank", "a slow bank"],
+        f"{queue}/settings?fairness=off&key_rate=2.5&aging_every=9&{filled}": ["--fairness", "off", "2.5"],
         f"{queue}/rate?to=2.5&{filled}": ["2.5", "a slow bank"],
         f"{queue}/pause?{filled}": ["900s", "a slow bank"],
         f"{queue}/resume?{filled}": ["a slow bank"],
@@ -163,41 +174,77 @@ async def test_each_dialog_gives_its_change_as_a_command_that_the_command_line_t
         f"{key}?rate=2.5&{filled}": ["--key-rps-limit", "acme=2.5"],
         f"{build}/drain?build=": ["--unversioned"],
         f"{build}/promote?build=v2": ["v2"],
-        f"/ui/limits/change?scope=namespace:default&leases=7&{filled}": ["--max-active-leases", "7"],
-        f"/ui/limits/change?scope=cluster/activity&cost=9&{filled}": ["--type", "activity"],
-        f"/ui/limits/change?scope=group:default/bank&dispatches=60&{filled}": ["bank", "60"],
+        f"{scope}=namespace:default&leases=7&{filled}": ["--max-active-leases", "7"],
+        f"{scope}=namespace:default&paused=yes&{filled}": ["pause", "900s", "a slow bank"],
+        f"{scope}=namespace:idle&paused=no&{filled}": ["resume", "idle"],
+        f"{scope}=group:default/shut&paused=no&{filled}": ["budget-group", "resume", "shut"],
+        f"{scope}=cluster/activity&cost=9&{filled}": ["--type", "activity"],
+        f"{scope}=group:default/bank&dispatches=60&window=minute&{filled}": ["bank", "60", "minute"],
+        f"{scope}=group:default/bank&paused=yes&{filled}": ["budget-group", "pause", "bank"],
+        f"{caps}scope=workflow_type&name=orders&most=5&surplus=refuse&{filled}": [
+            "--type",
+            "orders",
+            "5",
+            "refuse",
+        ],
+        f"{caps}scope=each_concurrency_key&most=1": ["--each-key", "1"],
+        f"{caps}new=yes&scope=task_queue&name=q&most=0": ["--task-queue", "q", "0"],
         f"/ui/schedules/nightly/act/pause?{filled}": ["--note", "a slow bank"],
+        f"/ui/schedules/nightly/act/resume?{filled}": ["--note", "a slow bank"],
+        "/ui/schedules/nightly/act/trigger?overlap=skip": ["--overlap", "skip"],
         "/ui/schedules/nightly/act/backfill?start=2026-01-31T00:00:00Z&end=2026-02-01T00:00:00Z": ["--from"],
-        f"{run}/cancel?{filled}": ["--run-id", "a slow bank"],
-        f"{run}/signal?name=approve&input=[1]": ["approve", "--input", "[1]"],
+        "/ui/schedules/nightly/act/delete": ["nightly", "--yes"],
+        f"/ui/schedules/bulk/pause?query=TaskQueue+%3D+%27payments%27&{filled}": ["TaskQueue = 'payments'"],
+        "/ui/schedules/bulk/resume": ["QUERY"],
+        "/ui/workers/render-1/deregister": ["render-1"],
+        **{f"{task}/{act}?{filled}": ["charge-2", "a slow bank"] for act in task_commands.ACTS},
+        f"{task}/update-options?queue=slow&start_to_close=25&attempts=3": ["slow", "25s", "3"],
+        **{
+            f"{run}/{act}?{filled}": ["--run-id", "a slow bank"]
+            for act in ("pause", "resume", "cancel", "terminate")
+        },
+        **{
+            f"{run}/{act}?name=approve&input=[1]": ["approve", "[1]"] for act in ("signal", "update", "query")
+        },
+        f"{run}/repair": ["--run-id"],
+        **{f"{closed}/{act}?{filled}": ["a slow bank"] for act in ("rerun", "archive", "delete")},
+        f"{closed}/redrive": ["--run-id"],
+        f"{closed}/reset?event=4&reapply=none&{filled}": ["--event", "4", "none"],
+        f"{closed}/fork?event=4&id=copy": ["--event", "4", "--id", "copy"],
+        f"/ui/runs/bulk/cancel?{filled}": ["--query", "a slow bank"],
         f"/ui/runs/bulk/terminate?q=WorkflowType+%3D+%27orders%27&{filled}": ["--query", "a slow bank"],
+        "/ui/runs/bulk/signal?signal_name=go": ["go"],
     }
+    made = set()
     for address, expected in commands.items():
         text = await operator.page(address)
         (command,) = re.findall(r'id="as-cli" data-copy="([^"]+)"', text)
         words = shlex.split(html.unescape(command))
         assert words[0] == "penstock"
         assert set(expected) <= set(words), command
-        _parsed(words[1:])
+        made.add(_parsed(words[1:]))
+    assert made == set(verbs_with_a_dialog())
 
 
-async def _run(api: Client) -> str:
-    body = {"workflow_id": "order-1", "workflow_type": "orders", "task_queue": QUEUE}
+async def _run(api: Client, workflow_id: str) -> str:
+    body = {"workflow_id": workflow_id, "workflow_type": "orders", "task_queue": QUEUE}
     run_id = (await api.post("/api/workflows", body)).expect(201).json["run_id"]
-    return f"/ui/runs/order-1/{run_id}/act"
+    return f"/ui/runs/{workflow_id}/{run_id}/act"
 
 
-def _parsed(words: list[str]) -> None:
+def _parsed(words: list[str]) -> str:
     """The command line takes these words: each command and option is there, and each value is of its type."""
     command: click.Command = program
-    context = None
+    context, verb = None, []
     while isinstance(command, click.Group):
         context = click.Context(command, parent=context, info_name=words[0], obj=None)
         found = command.get_command(context, words[0])
         assert found is not None, words
+        verb.append(words[0])
         command, words = found, words[1:]
     with click.Context(command, parent=context) as last:
         command.parse_args(last, list(words))
+    return " ".join(verb)
 
 
 async def test_a_dialog_shows_the_effect_before_anything_is_done(api: Client, operator: Visitor) -> None:
@@ -264,7 +311,7 @@ async def test_the_limits_of_a_namespace_are_changed_and_those_of_the_cluster_by
     clock.advance(1_000)
     form = {
         "leases": "7",
-        "was": "leases=;dispatches=;cost=;paused=no",
+        "was": '{"paused": "no"}',
         "paused": "no",
         "dispatches": "",
         "cost": "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -16,7 +16,7 @@ from penstock.server.dashboard.pages import PAGES as ALL_PAGES
 from penstock.server.dashboard.view import View
 from penstock.server.operations.table import OPERATIONS
 from tests.server.client import Client
-from tests.server.dashboard.conftest import QUEUE
+from tests.server.dashboard.conftest import NOW_MS, QUEUE
 from tests.server.dashboard.visitors import Visitor
 
 PAGES = (
@@ -141,8 +141,13 @@ _PARAMETERS = {
     "stream": "tokens",
 }
 """What the pages of the table are asked about; a page with another parameter fails until it has a value here."""
-_ACTS = {"/builds": "drain", "/schedules": "pause", "/runs": "cancel"}
-_QUERIES = {"/limits/change": "?scope=namespace:default", "/find": "?q=charge-1", "/runs/suggest": "?q=Sta"}
+_ACTS = {"/builds": "drain", "/schedules": "pause", "/runs": "cancel", "/tasks": "pause"}
+_QUERIES = {
+    "/limits/change": "?scope=namespace:default",
+    "/run-limits/change": "?scope=namespace",
+    "/find": "?q=charge-1",
+    "/runs/suggest": "?q=Sta",
+}
 
 
 @pytest.mark.parametrize("path", [page.path for page in ALL_PAGES])
@@ -167,7 +172,7 @@ async def test_every_page_is_made_of_nothing_but_answers_of_the_api(
     act = next((act for prefix, act in _ACTS.items() if path.startswith(prefix)), "")
     values = _PARAMETERS | {"run_id": run_id, "act": act}
     target = re.sub(r"\{(\w+)\}", lambda found: quote(values[found[1]], safe=""), path)
-    await admin.page(f"/ui{target}{_QUERIES.get(path, '')}")
+    text = await admin.page(f"/ui{target}{_QUERIES.get(path, '')}")
     monkeypatch.undo()
     assert reads or path in ("/find", "/runs/suggest"), "a page that reads nothing shows nothing"
     for operation, query, at, body in reads:
@@ -177,6 +182,50 @@ async def test_every_page_is_made_of_nothing_but_answers_of_the_api(
         assert body == {name: answer.get(name) for name in body}, (
             f"{path} was made from another answer of {operation} than the API gives"
         )
+    told = _told_by([*(each[3] for each in reads), *(each[2] for each in reads)])
+    unheard = {each for each in _numbers(text) if each not in told}
+    assert unheard <= _DERIVED.get(path, set()), f"{path} shows numbers that no answer has: {unheard}"
+
+
+_RUN_PARTS = {"0%", "100%"}
+_DERIVED = {
+    "/runs": {"0"},  # how many are selected
+    "/runs/{workflow_id}": _RUN_PARTS,
+    "/runs/{workflow_id}/{run_id}": _RUN_PARTS,
+}
+"""Numbers that an answer does not have: parts of its whole, and what the browser counts."""
+_UNIT = r"(?: (?:ms|s|min|h|d)\b|%)?"
+_NUMBER = re.compile(rf"(?<![\w.:,-])(?:\d{1, 3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\w:-]){_UNIT}")
+
+
+def _numbers(page: str) -> set[str]:
+    """The numbers in cells, facts and sentences of a page, with their units."""
+    main = page.partition("<main")[2].partition("</main>")[0] or page
+    cells = re.findall(r"<(td|dd|p|b|strong)\b[^>]*>(.*?)</\1>", main, re.DOTALL)
+    texts = [html.unescape(re.sub("<[^>]*>", " ", inner)) for _, inner in cells]
+    return {found for text in texts for found in _NUMBER.findall(text)}
+
+
+def _told_by(body: object) -> set[str]:
+    """The numbers of an answer, as the filters of templates write them."""
+    inner = body.values() if isinstance(body, dict) else body if isinstance(body, list) else ()
+    found = {number for each in inner for number in _told_by(each)}
+    return found.union(*(_NUMBER.findall(text) for text in _writings(body)))
+
+
+def _writings(value: object) -> Iterator[str]:
+    """How the filters write a value."""
+    if isinstance(value, list):
+        yield formats.count(len(value))
+    elif isinstance(value, str):
+        yield value
+        if formats.moment_ms(value) is not None:
+            yield from (write(value, NOW_MS) for write in (formats.ago, formats.clock, formats.until))
+    elif isinstance(value, int | float):
+        yield str(value)
+        yield formats.duration(value / 1000)
+        for write in (formats.count, formats.duration, formats.percent, formats.per_minute):
+            yield write(value)
 
 
 async def _start_more(api: Client) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import click
 
@@ -59,7 +60,7 @@ def demo(session: CliSession, data_dir: Path | None, stay: bool) -> None:
         echo_err("")
         echo_err("Everything that ran is stopped, and its data removed.")
         if not stay:
-            echo_err("To look at such a shop in the browser: penstock demo --stay")
+            echo_err("To look at such a shop in the browser: penstock demo --stay, which prints a link.")
 
 
 def _stay(run: DemoRun) -> None:
@@ -68,12 +69,17 @@ def _stay(run: DemoRun) -> None:
     from penstock.cli.demo.stay import stay
 
     token = shlex.quote(str(run.server.directory / TOKEN_FILE))
+    page = f"/ui/queues/{BANK}"
+    signing_in = f"/sign-in?next={quote(page, safe='')}#"
+    run.server.stop()
+    link = run.server.start_with_link() or f"{run.server.url}{page}"
     for line in (
         "",
-        "The shop stays open: orders come in, the bank bears two charges at once, and each minute the worker is",
-        "killed. Ctrl-C here ends it. In the browser, with the token that `cat` prints:",
-        f"  {run.server.url}/ui/queues/{BANK}",
-        f"  cat {token}",
+        "The shop stays open: three customers order, the bank bears two charges at once, and each minute the worker",
+        "is killed. Ctrl-C here ends it. In the browser, signed in:",
+        f"  {link.replace('/sign-in#', signing_in)}",
+        f"  The link works once, within a minute. Later: {run.server.url}{page}",
+        f"  with the token of `cat {token}`.",
         "In another terminal:",
         f"  export {SERVER_VARIABLE}={run.server.url}",
         f'  export {TOKEN_VARIABLE}="$(cat {token})"',

@@ -75,8 +75,19 @@ class DemoServer(DemoProcess):
 
     def start(self) -> None:
         """Start on the data in the directory, and wait until it serves."""
-        command = [sys.executable, "-m", "penstock", "server", "start"]
-        self.process = _spawn(command, self.environment, self.log, self.directory, subprocess.DEVNULL)
+        self._start("server", "start", stdout=subprocess.DEVNULL)
+
+    def start_with_link(self) -> str | None:
+        """Start as `penstock dev` does, which makes an address that signs somebody in once, within a minute."""
+        self._start("dev", "--data-dir", str(self.directory), "--json", stdout=subprocess.PIPE)
+        assert self.process is not None
+        assert self.process.stdout is not None
+        link = json.loads(self.process.stdout.readline())["dashboard"]
+        return None if link is None else str(link)
+
+    def _start(self, *words: str, stdout: int) -> None:
+        command = [sys.executable, "-m", "penstock", *words]
+        self.process = _spawn(command, self.environment, self.log, self.directory, stdout)
         ends_at = time.monotonic() + START_SECONDS
         while time.monotonic() < ends_at and self.process.poll() is None:
             try:

@@ -120,6 +120,7 @@ def _overview_lines(page: TopPage, state: TopState, width: int, height: int) -> 
         return [
             Text(),
             Text("No task queue yet. A queue appears with its first worker or its first workflow.", _DIM),
+            Text("Start one: penstock worker run app.py --task-queue greetings", _DIM),
         ]
     chosen = chosen_row(state, rows)
     assert chosen is not None

@@ -196,10 +196,13 @@ def _row(queue: Body, kind: str, *, always: bool = False) -> QueueRow | None:
 
 
 def _oldest_wait(stats: Body, counts: Body, kind: str) -> float | None:
-    """Of one kind where the answer says so; in a list the oldest task of the queue, if it is of this kind."""
+    """Of one kind where the answer says so; of older servers the oldest task of the queue, if it is of this kind."""
     levels = [each.get("oldest_wait_seconds") or 0 for each in counts.get("backlog_by_priority") or []]
     if levels:
         return max(levels)
+    if "oldest_wait_seconds" in counts:
+        found: float | None = counts["oldest_wait_seconds"]
+        return found
     oldest = stats.get("oldest_ready_task") or {}
     return oldest.get("age_seconds") if oldest.get("task_type") == kind else None
 

@@ -21,6 +21,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.core.series.waits import KeyWaits, added
 from penstock.core.timestamps import MINUTE_MS
 
 
@@ -68,10 +69,15 @@ class SeriesMetric(StrEnum):
     OLDEST = "oldest_wait_seconds"
     GATES = "gate_use"
     SHARES = "shares"
+    WAITS = "waits"
 
 
 METER_MINUTES = 5
 """Calendar minutes whose meters a sample reads."""
+
+
+WAIT_KEYS_MAX = 8
+"""Keys of a queue whose waits a sample keeps."""
 
 
 class MeterReading(Struct, frozen=True):
@@ -120,6 +126,8 @@ class QueueSample(Struct, frozen=True, omit_defaults=True):
     gates: tuple[GateUse, ...] = ()
     keys: tuple[KeyShare, ...] = ()
     """Those with the most tasks."""
+    waits: tuple[KeyWaits, ...] = ()
+    """How long the tasks that started had waited, of the keys with the most; kept in the coarse ring only."""
 
 
 def grown(sample: QueueSample, previous: QueueSample | None) -> QueueSample:
@@ -160,6 +168,7 @@ def merged(coarse: QueueSample | None, fine: QueueSample, resolution: SeriesReso
         delayed=max(coarse.delayed, fine.delayed),
         dispatchable=max(coarse.dispatchable, fine.dispatchable),
         oldest_wait_ms=max(coarse.oldest_wait_ms, fine.oldest_wait_ms),
+        waits=added(coarse.waits, fine.waits)[:WAIT_KEYS_MAX],
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from penstock.core.series.samples import FINE
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import Sweeper
-from penstock.engine.visibility import queue_series
+from penstock.engine.visibility import queue_series, start_reports
 
 
 def queue_samples(ctx: EngineContext) -> Sweeper[int]:
@@ -15,5 +15,6 @@ def queue_samples(ctx: EngineContext) -> Sweeper[int]:
 
 
 async def _find(ctx: EngineContext, _limit: int) -> Sequence[int]:
+    await start_reports.judge_overdue(ctx)
     step = await queue_series.next_step(ctx)
     return () if step is None else (step,)

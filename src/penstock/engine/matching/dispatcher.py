@@ -451,6 +451,7 @@ class Dispatcher:
                 self.give_back(result.leased)
             case Granted():
                 waiter.future.set_result(PollAnswer(result.leased, PollStatus.LEASED, claimed_at=claimed_at))
+                self._ctx.starts.delivered(polls.queue.queue_id, result.leased)
             case Held():
                 others = result.others_may_be_served
                 self._hold(polls, waiter, result, topics)

@@ -46,6 +46,7 @@ from penstock.engine.limits import lease_holders, policies
 from penstock.engine.runs.history_writer import is_stranded
 from penstock.engine.runs.run_lookup import locate_activity
 from penstock.engine.runs.run_places import caps_of
+from penstock.engine.visibility import start_reports
 from penstock.engine.visibility.worker_coverage import load_workers
 from penstock.errors import NotFound, Reason
 from penstock.ports.gather import gather
@@ -84,7 +85,7 @@ async def workflow(ctx: EngineContext, namespace: str, workflow_id: str) -> WhyR
             )
         return await _ExplanationReader(ctx, tx).of_run(run)
 
-    return await ctx.store.read(operation, long=True)
+    return _expecting(ctx, await ctx.store.read(operation, long=True))
 
 
 async def activity(ctx: EngineContext, namespace: str, activity_id: str) -> WhyResult:
@@ -96,7 +97,7 @@ async def activity(ctx: EngineContext, namespace: str, activity_id: str) -> WhyR
             raise no_activity(activity_id)
         return await _ExplanationReader(ctx, tx).of_activity(*found)
 
-    return await ctx.store.read(operation, long=True)
+    return _expecting(ctx, await ctx.store.read(operation, long=True))
 
 
 async def task(ctx: EngineContext, namespace: str, named: str) -> WhyResult:
@@ -112,7 +113,14 @@ async def task(ctx: EngineContext, namespace: str, named: str) -> WhyResult:
         doing = None if found.activity_id is None else await tx.activities.get(found.activity_id)
         return await _ExplanationReader(ctx, tx).of_task(run, found, doing)
 
-    return await ctx.store.read(operation, long=True)
+    return _expecting(ctx, await ctx.store.read(operation, long=True))
+
+
+def _expecting(ctx: EngineContext, found: WhyResult) -> WhyResult:
+    """The explanation, whose forecasts are judged when their tasks start."""
+    for each in (found, *found.parts):
+        start_reports.expect(ctx, each.task, each.explanation.expected, each.now_ms)
+    return found
 
 
 async def constraints(ctx: EngineContext, tx: Tx, run: Run) -> Mapping[str, ConstraintKind]:

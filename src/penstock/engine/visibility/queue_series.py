@@ -11,6 +11,7 @@ from penstock.core.scheduling.backlog import dispatchable, oldest_wait_ms, share
 from penstock.core.series.samples import (
     COARSE,
     FINE,
+    WAIT_KEYS_MAX,
     GateUse,
     KeyShare,
     QueueSample,
@@ -21,9 +22,12 @@ from penstock.core.series.samples import (
     minute_of,
     resolution_for,
 )
+from penstock.core.series.waits import KeyWaits
 from penstock.engine.context import EngineContext
 from penstock.engine.limits import policies
+from penstock.engine.visibility.start_reports import add_waits, waits_between, with_waits, without_waits
 from penstock.engine.visibility.task_queues import gates_of
+from penstock.ports.gather import gather
 from penstock.ports.store import Tx
 
 QUEUES_MAX = 200
@@ -38,21 +42,23 @@ class _Reading(Struct, frozen=True):
 
 
 async def take_samples(ctx: EngineContext, at_ms: int) -> bool:
-    """Sample every queue with work for one step; False if another server has done so.
+    """Sample every queue with work for one step; False if another server has done so, to which the waits are added.
 
     Everything is read outside the transaction that writes, so that no lock of dispatch is held and nothing waits.
     """
     readings = await ctx.store.read(lambda tx: _readings(tx, at_ms), long=True)
+    waits = ctx.starts.take_waits(WAIT_KEYS_MAX)
 
     async def operation(tx: Tx) -> bool:
-        if not await tx.series.advance(at_ms):
+        if readings is None or not await tx.series.advance(at_ms):
+            await add_waits(tx, waits)
             return False
         queue_ids = [each.queue_id for each in readings]
         previous = await tx.series.latest(queue_ids, FINE)
         coarse = await tx.series.at(queue_ids, COARSE, COARSE.slot(at_ms))
         for reading, before, wide in zip(readings, previous, coarse, strict=True):
-            sample = grown(reading.sample, before)
-            tx.series.save(reading.queue_id, FINE, sample)
+            sample = with_waits(grown(reading.sample, before), waits.get(reading.queue_id, ()))
+            tx.series.save(reading.queue_id, FINE, without_waits(sample))
             tx.series.save(reading.queue_id, COARSE, merged(wide, sample, COARSE))
         return True
 
@@ -60,16 +66,19 @@ async def take_samples(ctx: EngineContext, at_ms: int) -> bool:
 
 
 async def next_step(ctx: EngineContext) -> int | None:
-    """The current step, unless it has been sampled."""
+    """The current step, unless it has been sampled and this server has nothing to add."""
 
     async def operation(tx: Tx) -> int | None:
         at_ms = FINE.begin_ms(tx.now_ms)
-        return at_ms if await tx.series.sampled_at() < at_ms else None
+        return at_ms if await tx.series.sampled_at() < at_ms or ctx.starts.has_waits else None
 
     return await ctx.store.read(operation)
 
 
-async def _readings(tx: Tx, at_ms: int) -> Sequence[_Reading]:
+async def _readings(tx: Tx, at_ms: int) -> Sequence[_Reading] | None:
+    """What the queues with work look like; None if the step has been sampled."""
+    if await tx.series.sampled_at() >= at_ms:
+        return None
     minute = minute_of(tx.now_ms)
     found: list[_Reading] = []
     for each in await tx.series.active_queues(minute, QUEUES_MAX):
@@ -121,6 +130,8 @@ class QueueSeries(Struct, frozen=True):
     to_ms: int
     resolution: SeriesResolution
     samples: Sequence[QueueSample]
+    waits: Sequence[KeyWaits]
+    """How long what started in the interval had waited, of the keys with the most; in steps of the coarse ring."""
 
 
 async def read(
@@ -137,7 +148,10 @@ async def read(
         resolution = resolution_for(begin_ms, tx.now_ms)
         oldest_ms = max(begin_ms, tx.now_ms - resolution.length_ms)
         queue = await policies.find_queue(tx, namespace, name, kind)
-        samples = await tx.series.between(queue.queue_id, resolution, oldest_ms, end_ms)
-        return QueueSeries(tx.now_ms, begin_ms, end_ms, resolution, samples)
+        samples, waits = await gather(
+            tx.series.between(queue.queue_id, resolution, oldest_ms, end_ms),
+            waits_between(tx, queue.queue_id, oldest_ms, end_ms),
+        )
+        return QueueSeries(tx.now_ms, begin_ms, end_ms, resolution, samples, waits)
 
     return await ctx.store.read(operation)

@@ -292,6 +292,8 @@ class StandaloneView(Struct, frozen=True):
 
     run: Run
     activity: Activity
+    failure: dict[str, Any] | None = None
+    """The payload of its closing event if it failed; read only where one activity is described."""
 
 
 async def describe_activity(
@@ -303,7 +305,10 @@ async def describe_activity(
         _, run = await find_run(tx, namespace, activity_id, run_id, RunHost.ACTIVITY)
         activity = await tx.activities.get(ActivityId(f"{run.run_id}-a1"))
         assert activity is not None
-        return StandaloneView(run, activity)
+        failure = None
+        if not run.is_open and run.status is not RunStatus.COMPLETED:
+            failure = _closing_payload(await tx.histories.last_of_type(run.run_id, CLOSING))
+        return StandaloneView(run, activity, failure)
 
     return await ctx.store.read(operation)
 

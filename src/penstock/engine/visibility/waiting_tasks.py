@@ -24,6 +24,7 @@ from penstock.core.why.values import Position, StartEstimate
 from penstock.core.why.workers import QueueWorkers
 from penstock.engine.context import EngineContext
 from penstock.engine.limits import policies
+from penstock.engine.visibility import start_reports
 from penstock.engine.visibility.worker_coverage import load_workers
 from penstock.ports.gather import gather
 from penstock.ports.store import Tx
@@ -77,7 +78,10 @@ async def waiting(ctx: EngineContext, namespace: str, name: str, kind: TaskKind,
         entries = [entry(ahead, task) for ahead, task in enumerate(tasks)]
         return WaitingView(queue, tx.now_ms, entries, limits)
 
-    return await ctx.store.read(operation, long=True)
+    found = await ctx.store.read(operation, long=True)
+    for each in found.tasks:
+        start_reports.expect(ctx, each.task, each.expected, found.now_ms)
+    return found
 
 
 def _is_served(workers: QueueWorkers, task: Task) -> bool:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from penstock.core.series.samples import GateUse, QueueSample, SeriesMetric
+from penstock.core.series.waits import KeyWaits, quantile_ms
 from penstock.wire.fields import Name
 from penstock.wire.requests import RequestModel
 
@@ -26,6 +27,7 @@ Metric = Literal[
     "oldest_wait_seconds",
     "gate_use",
     "shares",
+    "waits",
 ]
 """The values of `SeriesMetric`."""
 
@@ -76,6 +78,19 @@ def series_of(metric: SeriesMetric, samples: Sequence[QueueSample], step_s: int)
         )
     value = _SCALARS[metric]
     return [{"points": [[sample.at_ms, round(value(sample, step_s), 3)] for sample in samples]}]
+
+
+def waits_of(waits: Sequence[KeyWaits]) -> list[Body]:
+    """How long what started in the interval had waited: one row a key."""
+    return [
+        {
+            "key": each.key,
+            "started": each.count,
+            "p50_seconds": round(quantile_ms(each.buckets, 0.5) / 1000, 3),
+            "p99_seconds": round(quantile_ms(each.buckets, 0.99) / 1000, 3),
+        }
+        for each in waits
+    ]
 
 
 def _gate_point(gate: GateUse) -> Body:

@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.core.model import Activity, Run, Task, Timer
 from penstock.core.timestamps import iso, iso_or_none
+from penstock.core.why.forecast_score import ForecastCoverage
 from penstock.core.why.sentences import remedy_text
 from penstock.core.why.values import (
     Constraint,
@@ -130,6 +131,18 @@ def expected(when: StartEstimate) -> Body:
         "from": iso_or_none(when.from_ms),
         "to": iso_or_none(when.to_ms),
         "unknown_because": when.unknown_because,
+    }
+
+
+def coverage(found: ForecastCoverage) -> Body:
+    """How well forecasts of starts held lately, as far as this server saw."""
+    share = found.share
+    return {
+        "judged": found.judged,
+        "held": found.held,
+        "early": found.early,
+        "late": found.late,
+        "share_held": None if share is None else round(share, 4),
     }
 
 

@@ -11,16 +11,15 @@ from penstock.server.dashboard.pages import (
     limits,
     overview,
     queue,
-    queue_changes,
     queue_keys,
     queues,
-    scope_changes,
     system,
     why,
 )
 from penstock.server.dashboard.pages.change_sets import CHANGE_SET_ACTIONS, CHANGE_SET_PAGES
 from penstock.server.dashboard.pages.fleet import FLEET_ACTIONS, FLEET_PAGES
 from penstock.server.dashboard.pages.runs import RUN_ACTIONS, RUN_PAGES
+from penstock.server.dashboard.pages.settings import queue_changes, queue_settings, run_caps, scope_changes
 
 _QUEUE: Final = "/queues/{name}"
 _KEY: Final = "/queues/{name}/keys/{key}"
@@ -34,6 +33,8 @@ PAGES: Final = (
     Page(f"{_QUEUE}/rate", "change.html", queue_changes.rate_dialog, is_fragment=True),
     Page(f"{_QUEUE}/pause", "change.html", queue_changes.pause_dialog, is_fragment=True),
     Page(f"{_QUEUE}/resume", "change.html", queue_changes.resume_dialog, is_fragment=True),
+    Page(f"{_QUEUE}/settings", "change.html", queue_settings.settings_dialog, is_fragment=True),
+    Page(f"{_QUEUE}/group", "change.html", queue_settings.group_dialog, is_fragment=True),
     Page(f"{_QUEUE}/keys", "queue_keys.html", queue_keys.load, "queues", is_live=False),
     Page(_KEY, "change.html", queue_changes.key_dialog, is_fragment=True),
     *FLEET_PAGES,
@@ -41,6 +42,7 @@ PAGES: Final = (
     Page("/why/{id}", "why.html", why.load, "queues"),
     Page("/limits", "limits.html", limits.load, "limits"),
     Page("/limits/change", "change.html", scope_changes.scope_dialog, is_fragment=True),
+    Page("/run-limits/change", "change.html", run_caps.cap_dialog, is_fragment=True),
     Page("/changes", "changes.html", changes.load, "changes"),
     *CHANGE_SET_PAGES,
     Page("/system", "system.html", system.load, "system"),
@@ -53,6 +55,9 @@ ACTIONS: Final = (
     Action(f"{_QUEUE}/rate", queue_changes.change_rate),
     Action(f"{_QUEUE}/pause", queue_changes.pause),
     Action(f"{_QUEUE}/resume", queue_changes.resume),
+    Action(f"{_QUEUE}/settings", queue_settings.change_settings),
+    Action(f"{_QUEUE}/group", queue_settings.change_group),
     Action(_KEY, queue_changes.change_key),
     Action("/limits/change", scope_changes.change_scope),
+    Action("/run-limits/change", run_caps.change_cap),
 )

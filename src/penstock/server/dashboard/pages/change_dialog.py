@@ -33,6 +33,9 @@ class DialogField(Struct, frozen=True):
     inputmode: str = "numeric"
     narrow: bool = False
     options: tuple[tuple[str, str], ...] = ()
+    """What can be chosen, as value and label; empty for a field in which one writes."""
+    suggestions: tuple[str, ...] = ()
+    """What a field in which one writes offers."""
 
 
 def dialog(
@@ -50,6 +53,7 @@ def dialog(
     version: int | None = None,
     command: Sequence[str] = (),
     expires: bool = False,
+    endless: bool = False,
     takes_reason: bool = True,
     reason_option: str = "--reason",
 ) -> Values:
@@ -69,6 +73,7 @@ def dialog(
         version: The version that the change is made on; None where there is none.
         command: The words of the same change on the command line, without its reason and its end.
         expires: Whether it may end by itself.
+        endless: Whether what was entered stays all the same, such as a limit that is taken away.
         takes_reason: Whether a reason is recorded with it.
         reason_option: The option of the command that takes the reason.
     """
@@ -89,7 +94,10 @@ def dialog(
         "version": version,
         "command": as_cli(
             command,
-            {"--for": f"{lasts}s" if lasts else "", reason_option: reason if takes_reason else ""},
+            {
+                "--for": f"{lasts}s" if lasts and not endless else "",
+                reason_option: reason if takes_reason else "",
+            },
             filled,
         ),
         "expires": expires,
@@ -153,6 +161,11 @@ def common(act: Act) -> dict[str, Any]:
     return {"reason": act.text("reason"), "expires_in_seconds": whole(act.text("for"), "for")}
 
 
+def seen_version(act: Act) -> int | None:
+    """The version that the dialog of a change showed; None if it showed none."""
+    return whole(act.text("if_version"), "if_version")
+
+
 async def moved(act: Act, changing: object, read: Callable[[], Awaitable[Sequence[Body]]]) -> Body:
     """The response of a change; a conflict says what somebody else has changed in the meantime, and what to do.
 
@@ -166,7 +179,7 @@ async def moved(act: Act, changing: object, read: Callable[[], Awaitable[Sequenc
     except PenstockError as error:
         if error.reason is not Reason.CONFIG_VERSION_CONFLICT:
             raise
-        seen = whole(act.text("if_version"), "if_version") or 0
+        seen = seen_version(act) or 0
         others = [each for each in await read() if each["version"] > seen]
         told = "; ".join(change_words(each) for each in others[:MOVED_SHOWN])
         raise type(error)(
@@ -180,7 +193,8 @@ async def moved(act: Act, changing: object, read: Callable[[], Awaitable[Sequenc
 
 def change_words(change: Body) -> str:
     """A recorded change in words."""
-    of_key = f" of {change['fairness_key']}" if change["fairness_key"] else ""
+    key = change.get("fairness_key")
+    of_key = f" of {key}" if key else ""
     reason = f" (“{change['reason']}”)" if change["reason"] else ""
     before, after = ("none" if change[each] is None else change[each] for each in ("before", "after"))
     return (

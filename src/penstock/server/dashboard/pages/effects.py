@@ -104,6 +104,17 @@ def of_minute(new: int | None) -> list[Effect]:
     return [Effect(f"At most {count(new)} of its tasks start in a minute.")]
 
 
+def of_window(window: str) -> list[Effect]:
+    """Another meaning of a minute, for limits of dispatches in one."""
+    if window == "sliding":
+        text = "Dispatches are counted in any sixty seconds: never more than the limit, on the turn of a minute either."
+    elif window == "minute":
+        text = "Dispatches are counted from each full minute on: around its turn up to twice the limit may start."
+    else:
+        text = "Minutes are counted as declared."
+    return [Effect(text)]
+
+
 def of_weight(keys: Sequence[Body], key: str, new: float | None) -> list[Effect]:
     """A new weight of a key; None returns to the weight that its tasks carry."""
     mine = next((each for each in keys if each["fairness_key"] == key), None)

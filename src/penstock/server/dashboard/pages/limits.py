@@ -17,6 +17,7 @@ from penstock.server.dashboard.page_rows import Values
 from penstock.server.dashboard.page_templates import link
 from penstock.server.dashboard.pages.gates import binding
 from penstock.server.dashboard.pages.queues import QueueLine, lines_of
+from penstock.server.dashboard.pages.settings import run_caps as cap_dialogs
 from penstock.server.dashboard.pages.way_back import with_way_back
 from penstock.server.dashboard.view import View
 from penstock.server.operation import Body
@@ -59,9 +60,9 @@ class LimitRow(Struct, frozen=True):
 
 
 async def load(view: View) -> Values:
-    (cluster, namespace), groups, (queues, changes) = await gather(
+    (cluster, namespace), (groups, of_runs), (queues, changes) = await gather(
         gather(view.read("read_cluster_limits"), view.read("read_namespace_limits", name=view.namespace)),
-        view.read("list_budget_groups"),
+        gather(view.read("list_budget_groups"), view.read("list_run_limits")),
         gather(view.read("list_task_queues"), view.read("read_limit_changes", {"limit": "8"})),
     )
     lines = lines_of(queues)
@@ -70,6 +71,7 @@ async def load(view: View) -> Values:
         *_scope_rows(0, view.namespace, "", namespace, view.namespace),
         *_group_rows(groups["budget_groups"], lines, view.namespace),
         *_line_rows(1, (each for each in lines if _group_of(each) is None), view.namespace),
+        *(_run_row(each, view.namespace) for each in of_runs["run_limits"]),
     ]
     show = view.query.get("show", "")
     views = {
@@ -166,6 +168,26 @@ def _part_rows(depth: int, name: str, view: Body, namespace: str) -> Iterator[Li
             view["version"],
             dialog,
         )
+
+
+def _run_row(cap: Body, namespace: str) -> LimitRow:
+    """A cap on runs: how many are open, and how many wait to start."""
+    live, counts = cap["limits"]["max_open_runs"], cap["counts"]
+    most = None if live is None else live["value"]
+    state = "" if most is None else _state(counts["open_runs"], most)
+    return LimitRow(
+        1,
+        f"runs of {cap_dialogs.scope_words(cap['scope'], cap['name'])}",
+        "",
+        f"open runs, {counts['waiting_runs']:,} wait" if counts["waiting_runs"] else "open runs",
+        counts["open_runs"],
+        most,
+        state,
+        live,
+        "",
+        cap["version"],
+        cap_dialogs.address_of(cap["scope"], cap["name"], namespace),
+    )
 
 
 def _state(used: float, most: float) -> str:

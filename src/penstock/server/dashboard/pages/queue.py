@@ -51,6 +51,7 @@ async def load(view: View) -> Values:
         "leases": leases_of(body, kind),
         "keys": counts["top_keys"],
         "key_count": sum(each["key_count"] for each in counts["backlog_by_priority"]),
+        "waits": {each["key"]: each for each in series["metrics"]["waits"]},
         "got": got_over_time(series["metrics"]["shares"]),
         "waiting": waiting["tasks"],
         "workers": body["pollers"],

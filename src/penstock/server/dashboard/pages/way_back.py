@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.core.limits.run_caps import scope_of
 from penstock.server.dashboard.page_templates import link
 from penstock.server.dashboard.pages.change_dialog import NONE
+from penstock.server.dashboard.pages.settings.queue_settings import FIELDS as QUEUE_FIELDS
+from penstock.server.dashboard.pages.settings.run_caps import FIELDS as CAP_FIELDS
 from penstock.server.operation import Body
 
 _OF_KEY = {
@@ -18,13 +21,16 @@ _OF_SCOPE = {
     "max_active_leases": "leases",
     "max_dispatches_per_minute": "dispatches",
     "max_cost_per_minute": "cost",
+    "dispatch_window": "window",
     "paused": "paused",
 }
 _OF_QUEUE = {
     "max_running": ("cap", "to"),
     "max_dispatches_per_minute": ("cap", "dispatches"),
+    "dispatch_budget_group": ("group", "to"),
     "queue_rps_limit": ("rate", "to"),
-}
+} | {each.setting: ("settings", each.name) for each in QUEUE_FIELDS}
+_OF_RUNS = {each.setting: each.name for each in CAP_FIELDS}
 
 
 def with_way_back(changes: Sequence[Body], namespace: str) -> list[Body]:
@@ -60,6 +66,12 @@ def _dialog(change: Body, namespace: str) -> str:
             return link("queues", queue, "pause" if change["before"] else "resume", kind=kind, **shared)
         dialog, field = _OF_QUEUE.get(setting, ("", ""))
         return link("queues", queue, dialog, kind=kind, **shared, **{field: before}) if field else ""
+    if word == "runs":
+        runs, field = scope_of(change["scope"]), _OF_RUNS.get(setting)
+        if field is None:
+            return ""
+        address = {"scope": runs.kind.value, "name": runs.value}
+        return link("run-limits", "change", **address, **shared, **{field: before})
     field = _OF_SCOPE.get(setting)
     if field is None or word.partition("/")[0] not in ("cluster", "namespace", "group"):
         return ""

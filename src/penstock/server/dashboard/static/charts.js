@@ -33,7 +33,7 @@
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
       tzDate: (seconds) => window.uPlot.tzDate(new Date(seconds * 1e3), "Etc/UTC"),
       axes: [
-        { ...axis, values: (_, ticks) => ticks.map((t) => new Date(t * 1e3).toISOString().slice(11, 16)), space: 60, size: 24 },
+        { ...axis, values: (_, ticks) => ticks.map((t) => new Date(t * 1e3).toISOString().slice(11, ticks.some((each) => each % 60) ? 19 : 16)), space: 60, size: 24 },
         { ...axis, size: 44, values: (_, ticks) => ticks.map((t) => (t >= 10000 ? `${t / 1000} k` : String(t))) },
       ],
       series: [{}, ...series.map((label, at) => ({

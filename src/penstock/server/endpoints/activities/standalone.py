@@ -51,7 +51,12 @@ def _started(started: StartResult) -> Response:
 
 async def describe(call: OperationCall) -> Response:
     view = await run_reader.describe_activity(call.ctx, call.namespace, _id(call), _run_id(call))
-    return Response(responses.standalone_activity(view.run, view.activity))
+    payloads = {
+        "input": responses.readable(view.activity.arguments),
+        "output": responses.readable(view.run.output),
+        "failure": view.failure,
+    }
+    return Response(responses.standalone_activity(view.run, view.activity) | payloads)
 
 
 async def result(call: OperationCall) -> Response:

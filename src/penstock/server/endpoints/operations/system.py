@@ -14,6 +14,7 @@ from penstock.errors import PenstockError
 from penstock.server.operation import Body, OperationCall, Response
 from penstock.wire import responses
 from penstock.wire.operations import system
+from penstock.wire.visibility import why
 
 PARTLY = 207
 _POLICY: Body = {
@@ -94,6 +95,7 @@ def operator_metrics_body(call: OperationCall, found: NamespaceCounts) -> Body:
                 "unhealthy_tasks": expired,
                 "repair_needed_runs": found.stranded_runs,
             },
+            "forecasts": why.coverage(ctx.starts.coverage()),
             "repair": {
                 "existing_task_candidates": expired,
                 "missing_task_candidates": found.stranded_runs,

@@ -33,6 +33,7 @@ async def describe(call: OperationCall) -> Response:
     workflow_tasks = [wire.workflow_task(task, run, view.now_ms) for task in view.workflow_tasks]
     activities = [
         wire.activity(activity, task, view.now_ms)
+        | {"pause": responses.pause(view.run.waits.paused_steps.get(activity.step))}
         for activity, task in zip(view.activities, view.activity_tasks, strict=True)
     ]
     return Response(

@@ -29,7 +29,12 @@ async def read(call: OperationCall) -> Response:
             "from": iso(found.from_ms),
             "to": iso(found.to_ms),
             "resolution_seconds": step_s,
-            "metrics": {each.value: wire.series_of(each, found.samples, step_s) for each in metrics},
+            "metrics": {
+                each.value: wire.waits_of(found.waits)
+                if each is SeriesMetric.WAITS
+                else wire.series_of(each, found.samples, step_s)
+                for each in metrics
+            },
         }
     )
 

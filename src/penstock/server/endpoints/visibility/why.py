@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.engine.context import EngineContext
 from penstock.engine.visibility import explanations
 from penstock.engine.visibility.explanations import WhyResult
 from penstock.server.operation import Body, OperationCall, Response, text_path
@@ -10,23 +11,24 @@ from penstock.wire.visibility import why as wire
 
 async def workflow(call: OperationCall) -> Response:
     found = await explanations.workflow(call.ctx, call.namespace, text_path(call, "workflow_id"))
-    return Response(_explanation_with_parts(found))
+    return Response(_explanation_with_parts(call.ctx, found))
 
 
 async def activity(call: OperationCall) -> Response:
     found = await explanations.activity(call.ctx, call.namespace, text_path(call, "activity_id"))
-    return Response(_explanation_with_parts(found))
+    return Response(_explanation_with_parts(call.ctx, found))
 
 
 async def task(call: OperationCall) -> Response:
     found = await explanations.task(call.ctx, call.namespace, text_path(call, "task_id"))
-    return Response(_explanation_with_parts(found))
+    return Response(_explanation_with_parts(call.ctx, found))
 
 
-def _explanation_with_parts(found: WhyResult) -> Body:
+def _explanation_with_parts(ctx: EngineContext, found: WhyResult) -> Body:
     return _explanation_body(found) | {
         "activities": [_explanation_body(each) for each in found.parts],
         "timers": [wire.timer(each) for each in found.timers],
+        "forecasts": wire.coverage(ctx.starts.coverage()),
     }
 
 

@@ -19,7 +19,9 @@ from penstock.wire.request_parser import field_error
 PAGE_SIZE: Final = 100
 FIRES_SHOWN: Final = 10
 AGENDA_HOURS: Final = 12
-ACTS: Final = ("pause", "resume", "trigger", "backfill")
+ACTS: Final = ("pause", "resume", "trigger", "backfill", "delete")
+BULK: Final = ("pause", "resume")
+BULK_CALLS_MAX: Final = 20
 OVERLAPS: Final = ("", "skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other", "allow_all")
 
 
@@ -102,7 +104,7 @@ async def dialog_of(view: View) -> Values:
         f"{act.capitalize()} {schedule_id}",
         address,
         address,
-        [Effect(_effect(act, body), "warn" if act in ("pause", "backfill") else "")],
+        [Effect(_effect(act, body), "warn" if act in ("pause", "backfill", "delete") else "")],
         fields=fields,
         given=view.query,
         command=("schedule", act, schedule_id, *_options(act, view.query)),
@@ -117,6 +119,8 @@ def _options(act: str, query: Mapping[str, str]) -> Iterator[str]:
         yield from ("--from", query.get("start") or "TIME", "--to", query.get("end") or "TIME")
     if act in ("trigger", "backfill") and query.get("overlap"):
         yield from ("--overlap", query["overlap"])
+    if act == "delete":
+        yield "--yes"
 
 
 def _effect(act: str, body: Body) -> str:
@@ -130,6 +134,8 @@ def _effect(act: str, body: Body) -> str:
         case "trigger":
             overlap = body["overlap_policy"]
             return f"It fires once, now. {open_runs} If a run is open, the overlap policy decides: {overlap}."
+        case "delete":
+            return f"It is gone with the record of its fires, and fires no more. {open_runs}"
         case _:
             return "It fires for each of its moments in this range, as if they came now."
 
@@ -140,6 +146,9 @@ async def carry_out(act: Act) -> Outcome:
     match name:
         case "pause" | "resume":
             body = {"note": act.text("reason")}
+        case "delete":
+            await act.change("delete_schedule", None, schedule_id=schedule_id)
+            return Outcome(f"{schedule_id} is deleted.", go_to=link("schedules", namespace=act.namespace))
         case "trigger":
             body = {"overlap_policy": act.text("overlap")}
         case _:
@@ -152,7 +161,56 @@ async def carry_out(act: Act) -> Outcome:
     return Outcome(f"{schedule_id}: {name} done{outcome}.")
 
 
-def _act(name: str) -> str:
-    if name not in ACTS:
+async def bulk_dialog(view: View) -> Values:
+    """Which schedules a query finds, and what would become of them."""
+    act, query = _act(view.path["act"], BULK), view.query.get("query", "").strip()
+    asked = {"page_size": str(PAGE_SIZE)} | ({"query": query} if query else {})
+    body = await view.read("list_schedules", asked)
+    found, more = body["schedules"], body.get("next_page_token")
+    names = ", ".join(each["schedule_id"] for each in found[:5])
+    count = f"{'More than ' if more else ''}{len(found)} {'schedule' if len(found) == 1 else 'schedules'}"
+    pauses = "They fire no more until they are resumed; runs that they started go on."
+    effect = f"{count}: {names}{', …' if len(found) > 5 else ''}. " + (
+        pauses if act == "pause" else "They fire again."
+    )
+    address = link("schedules", "bulk", act, namespace=view.namespace)
+    return dialog(
+        f"{act.capitalize()} schedules",
+        f"{act.capitalize()} all that match",
+        address,
+        address,
+        [
+            Effect(
+                effect if found else "No schedule matches: nothing would happen.",
+                "warn" if act == "pause" else "",
+            )
+        ],
+        fields=[DialogField("query", "Which", query, "TaskQueue = 'reports'", "text")],
+        given=view.query,
+        command=("schedule", "batch", act, "--query", query or "QUERY", "--yes"),
+        reason_option="--note",
+    )
+
+
+async def change_all(act: Act) -> Outcome:
+    """Pause or resume all that match, in portions, each of which commits by itself."""
+    operation, query = _act(act.path["act"], BULK), act.text("query")
+    if query is None:
+        raise field_error("query", "is missing: which schedules?")
+    acted = failed = 0
+    token = None
+    for _ in range(BULK_CALLS_MAX):
+        body = {"operation": operation, "query": query, "note": act.text("reason"), "token": token}
+        answer = await act.change("batch_schedules", body)
+        acted, failed, token = acted + answer["acted"], failed + answer["failed"], answer["next_token"]
+        if token is None:
+            break
+    rest = " More match: do it again for them." if token is not None else ""
+    refused = f" {failed:,} refused it." if failed else ""
+    return Outcome(f"{operation.capitalize()}d: {acted:,} schedules.{refused}{rest}")
+
+
+def _act(name: str, known: Sequence[str] = ACTS) -> str:
+    if name not in known:
         raise NotFound(Reason.NOT_FOUND, f"There is no action {name!r}.")
     return name

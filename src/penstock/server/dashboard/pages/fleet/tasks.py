@@ -30,7 +30,7 @@ async def load_one(view: View) -> Values:
     activity_id = view.path["activity_id"]
     body = await view.read("describe_activity", None, activity_id=activity_id)
     why = None if body["closed_at"] else await view.read("explain_activity", None, activity_id=activity_id)
-    shown = {"input": body.get("input"), "result": body.get("result"), "failure": body.get("failure")}
+    shown = {"input": body["input"], "result": body["output"], "failure": body["failure"]}
     payloads = {name: pretty(value) for name, value in shown.items() if value is not None}
     return {
         "task": body,

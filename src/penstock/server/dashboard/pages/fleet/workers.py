@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.ports.gather import gather
-from penstock.server.dashboard.page_rows import Values
-from penstock.server.dashboard.view import View
+from penstock.server.dashboard.page_rows import Outcome, Values
+from penstock.server.dashboard.page_templates import link
+from penstock.server.dashboard.pages.change_dialog import dialog
+from penstock.server.dashboard.pages.effects import Effect
+from penstock.server.dashboard.view import Act, View
 from penstock.server.operation import Body
 
 WORKERS_SHOWN: Final = 200
@@ -53,3 +56,34 @@ def _by_queue(workers: Sequence[Body]) -> list[dict[str, Any]]:
         row["slots"] += each["max_concurrent_activity_tasks"] or 0
         row["free"] += (each["task_slots"] or {}).get("activity_available") or 0
     return sorted(found.values(), key=lambda row: (-(row["slots"] - row["free"]), row["name"]))
+
+
+async def deregister_dialog(view: View) -> Values:
+    """What becomes of the tasks of a worker that is removed."""
+    worker_id = view.path["worker_id"]
+    worker = await view.read("describe_worker", None, worker_id=worker_id)
+    address = link("workers", worker_id, "deregister", namespace=view.namespace)
+    lines = [Effect("Its leases end, and its tasks go to other workers at once.", "warn")]
+    if worker["status"] != "stale":
+        lines.append(
+            Effect(
+                "It still sends heartbeats: it may register itself again, and its tasks may run twice.",
+                "warn",
+            )
+        )
+    return dialog(
+        f"Deregister {worker_id}",
+        "Deregister it",
+        address,
+        address,
+        lines,
+        command=("worker", "deregister", worker_id),
+        given=view.query,
+        takes_reason=False,
+    )
+
+
+async def deregister(act: Act) -> Outcome:
+    worker_id = act.path["worker_id"]
+    await act.change("remove_worker", None, worker_id=worker_id)
+    return Outcome(f"{worker_id} is deregistered.", go_to=link("workers", namespace=act.namespace))

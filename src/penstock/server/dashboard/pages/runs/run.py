@@ -29,6 +29,7 @@ from penstock.server.dashboard.pages.runs.lanes import (
     window_of,
 )
 from penstock.server.dashboard.pages.runs.payload_text import pretty
+from penstock.server.dashboard.pages.runs.run_acts import offered
 from penstock.server.dashboard.pages.runs.steps import RunFailure, last_failure, steps
 from penstock.server.dashboard.view import View
 from penstock.server.operation import Body
@@ -61,6 +62,7 @@ async def load(view: View) -> Values:
     lanes = drawn(timeline, window, inside=inside)
     return {
         "run": run,
+        "acts": offered(run),
         "why": why,
         "reason": run["wait_reason"] if view.sees_payloads else run["wait_kind"],
         "timeline": timeline,
@@ -149,7 +151,7 @@ async def event(view: View) -> Values:
     if found is None or found["sequence"] != int(wanted):
         raise NotFound(Reason.NOT_FOUND, f"The run has no event {wanted}.")
     found = _readable(found)
-    return {"event": found, "json": pretty(found, EVENT_CHARACTERS), "sees_payloads": view.sees_payloads}
+    return at | {"event": found, "json": pretty(found, EVENT_CHARACTERS), "sees_payloads": view.sees_payloads}
 
 
 def _readable(event: Body) -> Body:

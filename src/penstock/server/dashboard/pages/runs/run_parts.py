@@ -26,6 +26,9 @@ class DebugRow(Struct, frozen=True):
     at: str
     attempts: int | None
     note: str | None
+    activity_id: str = ""
+    """Of an activity."""
+    is_paused: bool = False
 
 
 async def stream(view: View) -> Values:
@@ -91,6 +94,8 @@ def _open_work(body: Body) -> list[DebugRow]:
             each["started_at"] or each["scheduled_at"],
             each["attempt_count"],
             each["last_error"] or each["summary"],
+            each["activity_execution_id"],
+            each["pause"] is not None,
         )
         for each in body["activities"]
     ]

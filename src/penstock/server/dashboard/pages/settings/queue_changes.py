@@ -19,26 +19,35 @@ from penstock.server.dashboard.pages.change_dialog import (
     lenient,
     moved,
     number,
+    seen_version,
     who_set,
     whole,
 )
 from penstock.server.dashboard.pages.effects import Effect
+from penstock.server.dashboard.pages.setting_fields import (
+    SettingField,
+    changes_of,
+    form_of,
+    until,
+    values_of,
+)
 from penstock.server.dashboard.view import Act, View
 from penstock.server.operation import Body
 
 
-def _kind(values: View | Act) -> str:
+def kind_of(values: View | Act) -> str:
+    """The kind of tasks that a dialog is about; activity tasks unless it says otherwise."""
     given = values.query.get("kind") if isinstance(values, View) else values.form.get("kind")
     return "workflow" if given == "workflow" else "activity"
 
 
 def _address(view: View, *parts: str) -> str:
-    return link("queues", view.path["name"], *parts, namespace=view.namespace, kind=_kind(view))
+    return link("queues", view.path["name"], *parts, namespace=view.namespace, kind=kind_of(view))
 
 
 async def _described(view: View) -> tuple[Body, Body, Body]:
     """The admission, the counts and the limits of the queue's tasks of one kind."""
-    kind, name = _kind(view), view.path["name"]
+    kind, name = kind_of(view), view.path["name"]
     body, limits = await gather(
         view.read("describe_task_queue", name=name),
         view.read("read_task_queue_limits", {"task_queue_type": kind}, name=name),
@@ -46,17 +55,21 @@ async def _described(view: View) -> tuple[Body, Body, Body]:
     return body["admission"][f"{kind}_tasks"], body["stats"][f"{kind}_tasks"], limits
 
 
+_CAP_FIELDS = (
+    SettingField("to", "max_active_leases_per_queue", "Leases", "--max-active-leases"),
+    SettingField(
+        "dispatches", "max_dispatches_per_minute", "Dispatches a minute", "--max-dispatches-per-minute"
+    ),
+)
+
+
 async def cap_dialog(view: View) -> Values:
-    name, kind = view.path["name"], _kind(view)
+    name, kind = view.path["name"], kind_of(view)
     section, counts, limits = await _described(view)
     cap = limits["limits"]["max_active_leases_per_queue"]
-    rate = limits["limits"]["max_dispatches_per_minute"]
-    shown = "" if cap["value"] is None else str(cap["value"])
-    shown_rate = "" if rate["value"] is None else str(rate["value"])
-    text, text_rate = entered(view.query, "to", shown), entered(view.query, "dispatches", shown_rate)
-    new, new_rate = lenient(whole, text, "to"), lenient(whole, text_rate, "dispatches")
+    form = form_of(_CAP_FIELDS, values_of(_CAP_FIELDS, limits["limits"]), view.query)
+    leases, dispatches = _CAP_FIELDS
     scope = f"queue:{view.namespace}/{name}/{kind}"
-    waiting = counts["ready_count"]
     replaced = who_set(cap["live"], view.now_ms)
     return dialog(
         f"Change the cap of {name}",
@@ -64,49 +77,33 @@ async def cap_dialog(view: View) -> Values:
         _address(view, "cap"),
         _address(view, "cap"),
         [
-            *effects.of_cap(section, waiting, new, scope),
-            *(effects.of_minute(new_rate) if text_rate != shown_rate else ()),
+            *effects.of_cap(section, counts["ready_count"], form.value(leases), scope),
+            *(effects.of_minute(form.value(dispatches)) if dispatches in form.changed else ()),
         ],
-        fields=[
-            DialogField("to", f"Leases, {shown or 'no limit'} now", text, "no limit", narrow=True),
-            DialogField("dispatches", "Dispatches a minute", text_rate, "no limit", narrow=True),
-        ],
-        hidden={
-            "kind": kind,
-            "if_version": str(limits["version"]),
-            "was": f"{shown}|{shown_rate}",
-        },
+        fields=form.dialog_fields,
+        hidden={"kind": kind, "if_version": str(limits["version"])} | form.hidden,
         given=view.query,
-        warning=f"{shown} was {replaced}. This replaces that change." if replaced else "",
+        now=f"{form.was['to'] or 'No limit'} now.",
+        warning=f"{form.was['to']} was {replaced}. This replaces that change." if replaced else "",
         version=limits["version"],
-        command=(
-            *("task-queue", "limits", "set", name, "--type", kind, "--max-active-leases", _or_default(new)),
-            *(("--max-dispatches-per-minute", _or_default(new_rate)) if text_rate != shown_rate else ()),
-        ),
+        command=("task-queue", "limits", "set", name, "--type", kind, *form.options) if form.changed else (),
         expires=True,
+        endless=form.is_endless,
     )
 
 
 async def change_cap(act: Act) -> Outcome:
-    name, kind = act.path["name"], _kind(act)
-    was = act.form.get("was", "|").split("|")
-    new, per_minute = whole(act.text("to"), "to"), whole(act.text("dispatches"), "dispatches")
-    body = {
-        "task_queue_type": kind,
-        "max_active_leases_per_queue": "default" if new is None else new,
-        "if_version": whole(act.text("if_version"), "if_version"),
-    }
-    if "dispatches" in act.form and (act.text("dispatches") or "") != was[-1]:
-        body["max_dispatches_per_minute"] = "default" if per_minute is None else per_minute
-        if (act.text("to") or "") == was[0]:
-            del body["max_active_leases_per_queue"]
-    changed = await _changed(act, "change_task_queue_limits", body | common(act))
-    value = changed["limits"]["max_active_leases_per_queue"]["value"]
-    return Outcome(f"{name}: the cap is {'off' if value is None else value} (v{changed['version']})")
+    name, body = act.path["name"], changes_of(act, _CAP_FIELDS)
+    if not body:
+        return Outcome(f"{name}: nothing was changed")
+    shared = {"task_queue_type": kind_of(act), "if_version": seen_version(act)} | until(act, body)
+    done = await changed(act, "change_task_queue_limits", body | shared)
+    value = done["limits"]["max_active_leases_per_queue"]["value"]
+    return Outcome(f"{name}: the cap is {'off' if value is None else value} (v{done['version']})")
 
 
 async def rate_dialog(view: View) -> Values:
-    name, kind = view.path["name"], _kind(view)
+    name, kind = view.path["name"], kind_of(view)
     body, config = await gather(
         view.read("describe_task_queue", name=name),
         view.read("read_task_queue_config", {"task_queue_type": kind}, name=name),
@@ -135,17 +132,17 @@ async def change_rate(act: Act) -> Outcome:
     name = act.path["name"]
     new = number(act.text("to"), "to")
     body = {
-        "task_queue_type": _kind(act),
+        "task_queue_type": kind_of(act),
         "queue_rps_limit": "default" if new is None else new,
         "reason": act.text("reason"),
-        "if_version": whole(act.text("if_version"), "if_version"),
+        "if_version": seen_version(act),
     }
-    await _changed(act, "configure_task_queue", body)
+    await changed(act, "configure_task_queue", body)
     return Outcome(f"{name}: the rate is {'off' if new is None else f'{new:g} a second'}")
 
 
 async def pause_dialog(view: View) -> Values:
-    name, kind = view.path["name"], _kind(view)
+    name, kind = view.path["name"], kind_of(view)
     section, counts, _ = await _described(view)
     return dialog(
         f"Pause {name}",
@@ -161,13 +158,13 @@ async def pause_dialog(view: View) -> Values:
 
 
 async def pause(act: Act) -> Outcome:
-    name, kind = act.path["name"], _kind(act)
+    name, kind = act.path["name"], kind_of(act)
     await act.change("pause_task_queue", {"task_queue_type": kind} | common(act), name=name)
     return Outcome(f"{name} is paused: its {kind} tasks wait")
 
 
 async def resume_dialog(view: View) -> Values:
-    name, kind = view.path["name"], _kind(view)
+    name, kind = view.path["name"], kind_of(view)
     _, counts, limits = await _described(view)
     paused = limits["limits"]["paused"]
     return dialog(
@@ -184,14 +181,14 @@ async def resume_dialog(view: View) -> Values:
 
 
 async def resume(act: Act) -> Outcome:
-    name, kind = act.path["name"], _kind(act)
+    name, kind = act.path["name"], kind_of(act)
     body = {"task_queue_type": kind, "reason": act.text("reason")}
     await act.change("resume_task_queue", body, name=name)
     return Outcome(f"{name} is resumed")
 
 
 async def key_dialog(view: View) -> Values:
-    name, key, kind = view.path["name"], view.path["key"], _kind(view)
+    name, key, kind = view.path["name"], view.path["key"], kind_of(view)
     of_kind = {"task_queue_type": kind}
     body, config = await gather(
         view.read("list_task_queue_keys", of_kind | {"key": key}, name=name),
@@ -267,7 +264,7 @@ def _key_effects(
 def _key_command(view: View, was: _KeySettings, now: _KeySettings) -> list[str]:
     """The words of the command that changes what differs."""
     key = view.path["key"]
-    words = ["task-queue", "config", "set", "-t", view.path["name"], "--task-queue-type", _kind(view)]
+    words = ["task-queue", "config", "set", "-t", view.path["name"], "--task-queue-type", kind_of(view)]
     if now.weight != was.weight:
         words += ["--fairness-key-weight", f"{key}={now.weight or 'default'}"]
     if now.cap != was.cap:
@@ -285,9 +282,9 @@ async def change_key(act: Act) -> Outcome:
     was = _KeySettings(*(act.form.get("was", "") + "|||").split("|")[:4])
     weight, cap, paused, rate = (act.text(each) for each in _KeySettings.__struct_fields__)
     body: Body = {
-        "task_queue_type": _kind(act),
+        "task_queue_type": kind_of(act),
         "reason": act.text("reason"),
-        "if_version": whole(act.text("if_version"), "if_version"),
+        "if_version": seen_version(act),
     }
     if (weight or "") != was.weight:
         if weight is None:
@@ -305,16 +302,16 @@ async def change_key(act: Act) -> Outcome:
         body["keys"] = {key: of_key}
     if not of_key and not any("overrides" in field for field in body):
         return Outcome(f"{key}: nothing was changed")
-    await _changed(act, "configure_task_queue", body)
+    await changed(act, "configure_task_queue", body)
     return Outcome(f"{key} in {name} is changed")
 
 
-async def _changed(act: Act, operation: str, body: Body) -> Body:
+async def changed(act: Act, operation: str, body: Body) -> Body:
     """The response of a change of the queue; a conflict says what moved."""
     name = act.path["name"]
 
     async def read() -> Sequence[Body]:
-        query = {"task_queue_type": _kind(act), "limit": "5"}
+        query = {"task_queue_type": kind_of(act), "limit": "5"}
         found = await act.read("read_task_queue_config_history", query, name=name)
         changes: Sequence[Body] = found["changes"]
         return changes
@@ -324,7 +321,3 @@ async def _changed(act: Act, operation: str, body: Body) -> Body:
 
 def _or_empty(value: float | None) -> str:
     return "" if value is None else f"{value:g}"
-
-
-def _or_default(value: int | None) -> str:
-    return "default" if value is None else str(value)

@@ -7,25 +7,31 @@ from collections.abc import Sequence
 from penstock.errors import InvalidInput, Reason
 from penstock.server.dashboard.page_rows import Outcome, Values
 from penstock.server.dashboard.page_templates import link
-from penstock.server.dashboard.pages.change_dialog import (
-    DialogField,
-    common,
-    dialog,
-    entered,
-    lenient,
-    moved,
-    who_set,
-    whole,
+from penstock.server.dashboard.pages.change_dialog import dialog, moved, seen_version, who_set
+from penstock.server.dashboard.pages.effects import Effect, of_window
+from penstock.server.dashboard.pages.setting_fields import (
+    PAUSED,
+    WINDOW,
+    SettingField,
+    SettingForm,
+    changes_of,
+    form_of,
+    until,
+    values_of,
 )
-from penstock.server.dashboard.pages.effects import Effect
 from penstock.server.dashboard.view import Act, View
 from penstock.server.operation import Body
 
 _FIELDS = (
-    ("leases", "max_active_leases", "Leases", "active_leases"),
-    ("dispatches", "max_dispatches_per_minute", "Dispatches a minute", "dispatches_this_minute"),
-    ("cost", "max_cost_per_minute", "Cost a minute", "cost_this_minute"),
+    SettingField("leases", "max_active_leases", "Leases", "--max-active-leases"),
+    SettingField(
+        "dispatches", "max_dispatches_per_minute", "Dispatches a minute", "--max-dispatches-per-minute"
+    ),
+    SettingField("cost", "max_cost_per_minute", "Cost a minute", "--max-cost-per-minute"),
+    WINDOW,
+    PAUSED,
 )
+_COUNTERS = {"leases": "active_leases", "dispatches": "dispatches_this_minute", "cost": "cost_this_minute"}
 _PARTS = {"": "all", "workflow": "workflow_tasks", "activity": "activity_tasks"}
 
 
@@ -77,19 +83,22 @@ class _Scope:
                     "change_budget_group", body | {"scope": self.group_scope}, group=self.group
                 )
 
-    @property
-    def command(self) -> Sequence[str]:
-        """The words of the command that changes its limits."""
+    def command(self, form: SettingForm) -> Sequence[str]:
+        """The words of the command that makes the change; nothing if it takes two, or there is none."""
         kind = {"workflow_tasks": ("--type", "workflow"), "activity_tasks": ("--type", "activity")}
-        part = kind.get(self.part, ())
-        match self.word:
-            case "cluster":
-                return ("cluster", "limits", "set", *part)
-            case "namespace":
-                return ("namespace", "limits", "set", self.owner, *part)
-            case _:
-                shared = ("--global",) if self.group_scope == "global" else ()
-                return ("budget-group", "set", self.group, *shared, *part)
+        shared = ("--global",) if self.word == "group" and self.group_scope == "global" else ()
+        options = [*shared, *kind.get(self.part, ())]
+        if PAUSED in form.changed:
+            verb = "pause" if form.now["paused"] == "yes" else "resume"
+            noun = {"namespace": ("namespace", verb, self.owner), "group": ("budget-group", verb, self.group)}
+            is_whole = self.part == "all" and len(form.changed) == 1
+            return [*noun[self.word], *options] if is_whole and self.word in noun else ()
+        sets = {
+            "cluster": ("cluster", "limits", "set"),
+            "namespace": ("namespace", "limits", "set", self.owner),
+            "group": ("budget-group", "set", self.group),
+        }
+        return [*sets[self.word], *options, *form.options] if form.changed else ()
 
     async def changes(self, act: Act) -> Sequence[Body]:
         """The newest changes of its limits."""
@@ -110,34 +119,18 @@ async def scope_dialog(view: View) -> Values:
     scope = _Scope(view.query.get("scope", ""))
     found = await scope.read(view)
     limits = found["limits"]
-    fields, lines, was = [], [], []
-    changed: list[str] = []
-    for name, setting, label, counter in _FIELDS:
-        limit = limits.get(setting)
-        if limit is None:
-            continue
-        shown = "" if limit["value"] is None else str(limit["value"])
-        text = entered(view.query, name, shown)
-        if text != shown:
-            changed += [f"--{setting.replace('_', '-')}", text or "default"]
-        fields.append(DialogField(name, label, text, "no limit", narrow=True))
-        was.append(f"{name}={shown}")
-        if text != shown:
-            lines.append(_effect(label, found["counts"].get(counter), lenient(whole, text, name)))
-        if limit["live"] is not None:
-            lines.append(Effect(f"{label}: {shown} was {who_set(limit['live'], view.now_ms)}.", "warn"))
-    paused = "yes" if limits["paused"]["value"] else "no"
-    held = view.query.get("paused", paused)
-    if held != paused:
-        text = (
-            "All its queues wait until it is resumed; what runs finishes."
-            if held == "yes"
-            else "Its queues go on."
-        )
-        lines.insert(0, Effect(text, "warn" if held == "yes" else "flow"))
-    fields.append(
-        DialogField("paused", "Paused", held, options=(("no", "no"), ("yes", "yes: its queues wait")))
-    )
+    form = form_of(_FIELDS, values_of(_FIELDS, limits), view.query)
+    lines: list[Effect] = []
+    for each in _FIELDS:
+        if each in form.changed:
+            lines += _effects(each, form, found["counts"])
+        live = limits[each.setting]["live"]
+        if live is not None:
+            lines.append(
+                Effect(f"{each.label}: {form.was[each.name]} was {who_set(live, view.now_ms)}.", "warn")
+            )
+    if WINDOW in form.changed:
+        lines.append(Effect("What a minute is has no end, so nothing of this change ends by itself.", "warn"))
     address = link("limits", "change", namespace=view.namespace, scope=scope.text)
     return dialog(
         f"Change the limits of {scope.name}",
@@ -145,17 +138,25 @@ async def scope_dialog(view: View) -> Values:
         address,
         address,
         lines or [Effect("Nothing changes yet: enter a new value.")],
-        fields=fields,
-        hidden={
-            "scope": scope.text,
-            "if_version": str(found["version"]),
-            "was": ";".join([*was, f"paused={paused}"]),
-        },
+        fields=form.dialog_fields,
+        hidden={"scope": scope.text, "if_version": str(found["version"])} | form.hidden,
         version=found["version"],
         given=view.query,
-        command=(*scope.command, *changed) if changed else (),
+        command=scope.command(form),
         expires=True,
+        endless=form.is_endless,
     )
+
+
+def _effects(field: SettingField, form: SettingForm, counts: Body) -> list[Effect]:
+    """What one changed setting of a scope would do."""
+    text = form.now[field.name]
+    if field is PAUSED:
+        held = "All its queues wait until it is resumed; what runs finishes."
+        return [Effect(held, "warn") if text == "yes" else Effect("Its queues go on.")]
+    if field is WINDOW:
+        return of_window(text)
+    return [_effect(field.label, counts.get(_COUNTERS[field.name]), form.value(field))]
 
 
 def _effect(label: str, used: int | None, new: int | None) -> Effect:
@@ -173,15 +174,9 @@ def _effect(label: str, used: int | None, new: int | None) -> Effect:
 async def change_scope(act: Act) -> Outcome:
     """Change what differs from what the dialog began with."""
     scope = _Scope(act.form.get("scope", ""))
-    was = dict(each.partition("=")[::2] for each in act.form.get("was", "").split(";"))
-    body: Body = {"if_version": whole(act.text("if_version"), "if_version")}
-    for name, setting, _, _ in _FIELDS:
-        text = act.form.get(name, "").strip()
-        if name in act.form and text != was.get(name, ""):
-            body[setting] = "default" if not text else whole(text, name)
-    if act.form.get("paused", was.get("paused")) != was.get("paused"):
-        body["paused"] = True if act.form["paused"] == "yes" else "default"
-    if len(body) == 1:
+    settings = changes_of(act, _FIELDS)
+    if not settings:
         return Outcome(f"{scope.name}: nothing was changed")
-    await moved(act, scope.change(act, body | common(act)), lambda: scope.changes(act))
+    body = settings | {"if_version": seen_version(act)}
+    await moved(act, scope.change(act, body | until(act, settings)), lambda: scope.changes(act))
     return Outcome(f"The limits of {scope.name} are changed")
