@@ -139,7 +139,7 @@ _OTHER: Final[dict[str, dict[str, tuple[str | None, str]]]] = {
         "Plugin": ("penstock.client:Plugin", "without `connect_service_client`"),
         "DataConverter": (
             "penstock:DataConverter",
-            "`codecs=…` and `payload_converters=…`, see [payloads](../guides/payloads.md)",
+            "`codecs=…` and `converters=…`, see [payloads](../guides/payloads.md)",
         ),
         "ActivityExecutionStatus": (None, "`describe().status` is text"),
         "CancelActivityInput": (None, "`OutboundInterceptor.cancel_activity` takes id, reason and run id"),
