@@ -14,8 +14,13 @@ import penstock
 NAMES = {
     *("Client", "SyncClient", "Worker", "Replayer", "workflow", "activity", "failures", "__version__"),
     *("Priority", "RetryPolicy", "DataConverter", "PayloadCodec", "WorkflowHandle", "ActivityHandle"),
-    *("ActivityStart", "TypedSearchAttributes",
-        "WithStartWorkflowOperation", "WorkflowIDConflictPolicy", "WorkflowExecutionStatus"),
+    *(
+        "ActivityStart",
+        "TypedSearchAttributes",
+        "WithStartWorkflowOperation",
+        "WorkflowIDConflictPolicy",
+        "WorkflowExecutionStatus",
+    ),
     *("ClientInterceptor", "OutboundInterceptor", "Penstock", "WorkflowIDReusePolicy"),
     *("PayloadConverter", "Plugin", "SimplePlugin"),
     *("AppConfig", "QueueMode", "CustomQueueConfig", "PostgresConfig", "RecoveryConfig"),

@@ -170,7 +170,9 @@ async def confirm(booking: Booking, extras: set[str]) -> tuple[Booking, int]:
 class Reserving:
     @workflow.run
     async def run(self, booking: Booking) -> tuple[Booking, int]:
-        return await workflow.execute_activity(confirm, args=[booking, {"a", "b"}], start_to_close_timeout=LONG)
+        return await workflow.execute_activity(
+            confirm, args=[booking, {"a", "b"}], start_to_close_timeout=LONG
+        )
 
 
 @program(workflows=[Reserving], activities=[confirm])

@@ -48,7 +48,7 @@ async def until_fired(client: Client, schedule_id: str, count: int) -> str:
         info = (await handle.describe()).info
         actions = [each.action for each in info.recent_actions if each.action is not None]
         if info.num_actions >= count and len(actions) >= count:
-            return actions[-1].workflow_id
+            return actions[0].workflow_id  # the newest
         await asyncio.sleep(0.02)
 
 

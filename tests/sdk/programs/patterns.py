@@ -80,8 +80,7 @@ class PollingChild:
             if await workflow.execute_activity(asks_for_parent, key, start_to_close_timeout=LONG):
                 return "ready in the end"
             await workflow.sleep(0.01)
-        workflow.continue_as_new(key)
-        return None
+        return workflow.continue_as_new(key)
 
 
 @workflow.defn
@@ -481,8 +480,7 @@ class Subscription:
                 workflow.execute_activity(perform, f"goodbye after {billed}", start_to_close_timeout=LONG)
             )
         await workflow.execute_activity(perform, "bill", start_to_close_timeout=LONG)
-        workflow.continue_as_new(args=[periods, billed + 1])
-        return None
+        return workflow.continue_as_new(args=[periods, billed + 1])
 
     @workflow.query
     def alive(self) -> bool:

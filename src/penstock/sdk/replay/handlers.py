@@ -290,7 +290,9 @@ class Handlers:
         """Return the stacks of all tasks of the code, without the frames of this package around them."""
         stacks = []
         for task in self._runtime.loop.tasks.values():
-            frames = [each for each in _awaiting_frames(task) if each.f_globals.get("__package__") != __package__]
+            frames = [
+                each for each in _awaiting_frames(task) if each.f_globals.get("__package__") != __package__
+            ]
             lines = [line for frame in frames for line in traceback.format_stack(frame, limit=1)]
             stacks.append(f"{task.get_name()}\n{''.join(lines)}")
         return "\n".join(stacks)
