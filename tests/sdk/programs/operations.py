@@ -49,7 +49,7 @@ async def until_fired(client: Client, schedule_id: str, count: int) -> str:
         actions = [each.action for each in info.recent_actions if each.action is not None]
         if info.num_actions >= count and len(actions) >= count:
             return actions[0].workflow_id  # the newest
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)
 
 
 @program(workflows=[Reporting], activities=[report])
@@ -109,7 +109,7 @@ class Idle:
 async def lists_and_batches(home: Home) -> None:
     for number in range(3):
         await home.client.start_workflow(Idle.run, **home.how(f"-{number}"))
-    query = "WorkflowType = 'Idle' AND ExecutionStatus = 'Running'"
+    query = f"WorkflowType = 'Idle' AND ExecutionStatus = 'Running' AND WorkflowId STARTS_WITH '{home.name}'"
     assert (await home.client.count_workflows(query)).count == 3
     found = [each.id async for each in home.client.list_workflows(query, page_size=2)]
     assert sorted(found) == [f"{home.name}-{number}" for number in range(3)]
