@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import importlib
 import uuid
 from dataclasses import dataclass, replace
@@ -14,7 +16,8 @@ from cryptography.fernet import Fernet
 from pydantic import BaseModel
 
 from penstock import DataConverter, SimplePlugin, activity, workflow
-from penstock.failures import ActivityError, ApplicationError, WorkflowFailureError
+from penstock.failures import ActivityError, ApplicationError, UnreadablePayload, WorkflowFailureError
+from penstock.sdk.converters import ZlibCodec
 from penstock.sdk.opentelemetry import TracingInterceptor
 from penstock.worker import (
     ActivityInboundInterceptor,
@@ -78,6 +81,94 @@ async def encryption(home: Home) -> None:
     assert "a secret" not in history.to_json()
     assert Replayer(workflows=[Secret], plugins=[plugin]).replay(history).failure is None
     assert Replayer(workflows=[Secret]).replay(history).failure is not None, "the key is needed"
+
+
+class KeyService:
+    """A codec that asks elsewhere for its key."""
+
+    name = "key-service"
+
+    def __init__(self) -> None:
+        self._fernet = Fernet(Fernet.generate_key())
+
+    async def encode(self, data: bytes) -> bytes:
+        await asyncio.sleep(0)
+        return self._fernet.encrypt(data)
+
+    async def decode(self, data: bytes) -> bytes:
+        await asyncio.sleep(0)
+        return self._fernet.decrypt(data)
+
+
+@workflow.defn
+class Keeper:
+    """Has every kind of payload: headers, arguments, results, details, signals, queries, updates, children."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+
+    @workflow.run
+    async def run(self, first: str, second: list[str]) -> list[str]:
+        await workflow.wait_condition(lambda: len(self.words) > 1)
+        self.words.append(await workflow.execute_local_activity(whisper, first, start_to_close_timeout=LONG))
+        self.words.append(await workflow.execute_child_workflow(Secret.run, "child secret"))
+        return [*self.words, *second, str(TENANT.get())]
+
+    @workflow.signal
+    def tell(self, word: str) -> None:
+        self.words.append(word)
+
+    @workflow.update
+    async def change(self, word: str, times: int) -> str:
+        self.words.append(word * times)
+        return f"{word} secret"
+
+    @workflow.query
+    def known(self, prefix: str) -> dict[str, list[str]]:
+        return {prefix: self.words}
+
+
+@program()
+async def a_codec_that_is_asynchronous(home: Home) -> None:
+    converter = DataConverter(codecs=[ZlibCodec(min_size=1), KeyService()])
+    scene = await new_namespace(home.scene)
+    async with (
+        await connected(scene, data_converter=converter, plugins=[TENANTS]) as client,
+        Worker(client, task_queue="q", workflows=[Keeper, Secret], activities=[whisper]),
+    ):
+        token = TENANT.set("secret tenant")
+        try:
+            handle = await client.start_workflow(
+                Keeper.run, args=["first secret", ["second secret"]], id="kept", task_queue="q"
+            )
+        finally:
+            TENANT.reset(token)
+        await handle.signal(Keeper.tell, "told secret")
+        assert await handle.execute_update(Keeper.change, args=["x", 2]) == "x secret"
+        assert (await handle.query(Keeper.known, "secret"))["secret"][:2] == ["told secret", "xx"]
+        assert await handle.result() == [
+            *("told secret", "xx", "first secret, quietly", "child secret, quietly"),
+            *("second secret", "secret tenant"),
+        ]
+        failing = await client.start_workflow(Secret.run, "fail", id="failing", task_queue="q")
+        with pytest.raises(WorkflowFailureError) as failed:
+            await failing.result()
+        assert isinstance(failed.value.cause, ActivityError)
+        assert isinstance(failed.value.cause.cause, ApplicationError)
+        assert failed.value.cause.cause.details == ("secret detail",)
+        history = await handle.fetch_history()
+    assert Replayer(workflows=[Keeper], plugins=[TENANTS]).replay(history).failure is None
+    async with await connected(scene) as stranger:
+        kept = (await stranger.get_workflow_handle("kept").fetch_history()).to_json()
+        assert all(
+            base64.b64encode(word)[:-4].decode() not in kept for word in (b"told secret", b"first secret")
+        )
+        with pytest.raises(UnreadablePayload, match="key-service"):
+            await stranger.get_workflow_handle("kept").result()
+    other = DataConverter(codecs=[KeyService()])
+    async with await connected(scene, data_converter=other) as stranger:
+        with pytest.raises(UnreadablePayload, match='"key-service" cannot decode it: InvalidToken'):
+            await stranger.get_workflow_handle("kept").result()
 
 
 class Celsius:
