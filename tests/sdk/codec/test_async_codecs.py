@@ -73,7 +73,11 @@ async def sent_through(codec: Any, body: Json) -> tuple[Json, Json]:
 
 async def test_each_argument_is_encoded_by_itself_and_all_of_them_at_the_same_time():
     plain = DataConverter()
-    body = {"input": plain.encode_arguments(["a", [1, 2], None], "x"), "name": "n", "tags": ["t"]}
+    body: dict[str, Any] = {
+        "input": plain.encode_arguments(["a", [1, 2], None], "x"),
+        "name": "n",
+        "tags": ["t"],
+    }
     sent, answer = await sent_through(Reverse(together=3), body)
     assert (sent["name"], sent["tags"]) == ("n", ["t"])
     assert sent["input"]["blob"] != body["input"]["blob"]
@@ -89,6 +93,15 @@ async def test_it_works_on_what_other_codecs_have_written():
     assert DataConverter().decode(answer["result"], str) == "a" * 500
     with pytest.raises(UnreadablePayload, match='encoded as "reverse"'):
         converter.decode(sent["result"])
+
+
+async def test_a_list_that_is_one_value_comes_back_as_it_was():
+    """Seen: the details of a failure, which are such a list, came back encoded."""
+    value = ["a", {"penstock.encoded": "mine"}, 3]
+    _, answer = await sent_through(Reverse(together=1), {"details": DataConverter().encode(value[::2], "x")})
+    assert DataConverter().decode(answer["details"]) == value[::2]
+    _, answer = await sent_through(Reverse(together=1), {"result": DataConverter().encode(value[1], "x")})
+    assert DataConverter().decode(answer["result"]) == value[1]
 
 
 async def test_memos_are_no_payloads():

@@ -141,7 +141,7 @@ async def a_timer_whose_end_moves(home: Home) -> None:
     await handle.signal(UpdatableTimer.wake, 2.0e9)
     assert await handle.query(UpdatableTimer.wakes_at) == 2.0e9
     await handle.signal(UpdatableTimer.wake, 1.0)
-    assert await handle.result() == 2
+    assert await handle.result() in (1, 2), "both changes may come with one task"
 
 
 @dataclass

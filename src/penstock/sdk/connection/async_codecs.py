@@ -17,6 +17,7 @@ A client without asynchronous codecs has no such transport, and pays nothing.
 from __future__ import annotations
 
 import asyncio
+import binascii
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Unpack
 
@@ -31,6 +32,7 @@ from penstock.sdk.converters.payload_codecs import (
     PROBLEM_KEY,
     AsyncPayloadCodec,
     bytes_of,
+    looks_encoded,
 )
 
 _MARK: Final = "wwHioz3/VYAi"
@@ -151,7 +153,18 @@ class AsyncCodecTransport:
             except Exception as error:
                 return value | {PROBLEM_KEY: _problem(codec.name, "decode", error)}
             names.pop()
-        return {ENCODED_KEY: names, DATA_KEY: data}
+        return _bare({ENCODED_KEY: names, DATA_KEY: data})
+
+
+def _bare(value: Json) -> Any:
+    """Return what a value without further codecs holds: it may be a member of a list that is one value."""
+    if value[ENCODED_KEY]:
+        return value
+    try:
+        inside = payload_codec.decode(binascii.b2a_base64(value[DATA_KEY], newline=False).decode("ascii"))
+    except InvalidInput:
+        return value  # the converter reports it
+    return value if looks_encoded(inside) else inside
 
 
 def _problem(name: str, step: str, error: Exception) -> str:
