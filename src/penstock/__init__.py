@@ -47,6 +47,13 @@ if TYPE_CHECKING:
     from penstock.sdk.priority import Priority
     from penstock.sdk.replay.replayer import Replayer
     from penstock.sdk.retry import RetryPolicy
+    from penstock.sdk.search_attributes import (
+        SearchAttributeIndexedValueType,
+        SearchAttributeKey,
+        SearchAttributePair,
+        SearchAttributeUpdate,
+        TypedSearchAttributes,
+    )
     from penstock.sdk.tasks.errors import TaskCancelled, TaskError, TaskExpired, TaskFailed, TaskTimedOut
     from penstock.sdk.tasks.handle import TaskHandle, TaskStatus
     from penstock.sdk.worker import Worker
@@ -84,6 +91,10 @@ __all__ = [
     "ScheduleRange",
     "ScheduleSpec",
     "ScheduleState",
+    "SearchAttributeIndexedValueType",
+    "SearchAttributeKey",
+    "SearchAttributePair",
+    "SearchAttributeUpdate",
     "SimplePlugin",
     "SyncClient",
     "TaskCancelled",
@@ -93,6 +104,7 @@ __all__ = [
     "TaskHandle",
     "TaskStatus",
     "TaskTimedOut",
+    "TypedSearchAttributes",
     "WithStartWorkflowOperation",
     "Worker",
     "WorkflowExecutionStatus",
@@ -139,6 +151,10 @@ _HOMES = {
     "ScheduleRange": "clients.schedules.spec",
     "ScheduleSpec": "clients.schedules.spec",
     "ScheduleState": "clients.schedules.schedule",
+    "SearchAttributeIndexedValueType": "search_attributes",
+    "SearchAttributeKey": "search_attributes",
+    "SearchAttributePair": "search_attributes",
+    "SearchAttributeUpdate": "search_attributes",
     "SimplePlugin": "plugins",
     "SyncClient": "clients.sync_client",
     "TaskCancelled": "tasks.errors",
@@ -148,6 +164,7 @@ _HOMES = {
     "TaskHandle": "tasks.handle",
     "TaskStatus": "tasks.handle",
     "TaskTimedOut": "tasks.errors",
+    "TypedSearchAttributes": "search_attributes",
     "WithStartWorkflowOperation": "clients.starts",
     "Worker": "worker",
     "WorkflowExecutionStatus": "clients.descriptions",

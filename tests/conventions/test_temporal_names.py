@@ -6,12 +6,14 @@ import ast
 import importlib
 import inspect
 from collections import Counter
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
-from penstock.cli.migration.temporal_names import HOMES, NameRow, Parity, name_rows
+from penstock.cli.migration.temporal_names import HOMES, PARTS, NameRow, Parity, name_rows
 from penstock.cli.migration.temporal_page import temporal_markdown
+from tests.conventions.temporal_signatures import gaps
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "temporalio.md"
 
@@ -70,3 +72,13 @@ def test_a_name_that_is_said_to_be_missing_is_not_in_our_module() -> None:
         and row.name in getattr(importlib.import_module(HOMES[row.module]), "__all__", ())
     ]
     assert not there, "say that they are here"
+
+
+def test_a_name_that_is_said_to_be_the_same_has_all_parts_but_those_that_the_table_explains() -> None:
+    """A part is a parameter or a member. Each pattern of the table explains at least one."""
+    patterns = [each for names in PARTS.values() for each in names.split()]
+    found = [gap for row in name_rows() if row.parity is Parity.SAME for gap in gaps(row)]
+    explained = {gap: [each for each in patterns if fnmatchcase(gap, each)][:1] for gap in found}
+    assert not [gap for gap, by in explained.items() if not by], "add the part, or say why it is not here"
+    used = {pattern for by in explained.values() for pattern in by}
+    assert not [each for each in patterns if each not in used], "remove the patterns that explain nothing"

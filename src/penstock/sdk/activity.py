@@ -6,24 +6,32 @@ import logging
 from collections.abc import Callable, Collection, MutableMapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-from penstock.sdk.activities.context import CURRENT, current
+from penstock.sdk.activities.context import CURRENT, ActivityCancellationDetails, current
 from penstock.sdk.activities.defaults import ActivityDefaults
 from penstock.sdk.activities.definition import ActivityDefinition, ActivityMark, RunsIn, checked_tags, mark
-from penstock.sdk.activities.info import ActivityInfo
+from penstock.sdk.activities.info import ActivityInfo, Info
 from penstock.sdk.activities.routing import RoutingKey, RoutingKeyError, arg
+from penstock.sdk.converters import DEFAULT, DataConverter
 from penstock.sdk.converters.raw_value import RawValue
 from penstock.sdk.failures import ActivityThrottled
 from penstock.sdk.retry import RetryPolicy
 
+if TYPE_CHECKING:
+    from penstock.sdk.clients.client import Client
+
 __all__ = [
+    "ActivityCancellationDetails",
     "ActivityDefinition",
     "ActivityInfo",
+    "Info",
     "LoggerAdapter",
     "RawValue",
     "RoutingKeyError",
     "arg",
+    "cancellation_details",
+    "client",
     "defn",
     "heartbeat",
     "in_activity",
@@ -32,6 +40,7 @@ __all__ = [
     "is_paused",
     "is_worker_shutdown",
     "logger",
+    "payload_converter",
     "report_cost",
     "shield_thread_cancel_exception",
     "throttled",
@@ -155,6 +164,33 @@ def is_cancelled() -> bool:
     return current().cancelled.is_set()
 
 
+def cancellation_details() -> ActivityCancellationDetails | None:
+    """Return why this attempt was asked to stop; None if it was not, and for code in a process."""
+    return current().stopped
+
+
+def client() -> Client:
+    """Return the client of the worker, to start and signal workflows. For `async def` activities.
+
+    Raises:
+        RuntimeError: the code runs in a thread or process, where a client of its own must be connected, or on
+            another engine.
+    """
+    context = current()
+    if context.client is None or context.interruption is not None:
+        raise RuntimeError(
+            "activity.client() is for async activities: the worker's client belongs to its event loop. Connect a"
+            " client of your own, such as penstock.SyncClient, where the code runs"
+        )
+    found: Client = context.client
+    return found
+
+
+def payload_converter() -> DataConverter:
+    """Return the data converter of the worker, with `from_payload` for raw values and `to_payload`."""
+    return current().converter or DEFAULT
+
+
 def is_paused() -> bool:
     """Whether an operator has paused this activity, as a heartbeat of this attempt reported.
 
@@ -232,6 +268,11 @@ def report_cost(cost: int) -> None:
 
 class LoggerAdapter(logging.LoggerAdapter[logging.Logger]):
     """Adds the ids of the running activity to log records; outside of activities it adds nothing."""
+
+    @property
+    def base_logger(self) -> logging.Logger:
+        """The logger that records go to."""
+        return self.logger
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         context = CURRENT.get()

@@ -22,6 +22,7 @@ from penstock.sdk.errors.failure_types import (
     SdkError,
     TerminatedError,
     TimeoutError,  # noqa: A004
+    TimeoutType,
     WorkflowContinuedAsNewError,
     WorkflowFailureError,
     is_cancelled_exception,
@@ -84,6 +85,7 @@ __all__ = [
     "SignalRefused",
     "TerminatedError",
     "TimeoutError",
+    "TimeoutType",
     "Unauthorized",
     "Unreachable",
     "UnreadablePayload",

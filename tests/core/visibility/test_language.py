@@ -252,7 +252,10 @@ RUN = a_run(
         ("memo.note = '7'", False),
         ("memo.deep IS NOT NULL", True),
         ("memo.nothing IS NULL AND `Empty` IS NULL", True),
-        ("Status = 'Running' AND Status = 'open' AND Status = 'pending' AND StatusBucket = 'running'", True),
+        (
+            "ExecutionStatus = 'Running' AND Status = 'open' AND Status = 'pending' AND StatusBucket = 'running'",
+            True,
+        ),
         ("Status IN ('completed', 'failed')", False),
         ("Status IS NOT NULL", True),
         ("`Status` IS NULL", True),

@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.history.commands import StartTimer
+from penstock.core.history.commands import OpenConditionWait, StartTimer
 from penstock.core.model import Blob, QueryState
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweepers.expired_queries import expired_queries
 from penstock.engine.matching import query_tasks
-from penstock.engine.messaging import queries
+from penstock.engine.messaging import queries, signals
 from penstock.engine.messaging.queries import QueryResult, QuerySubmission
+from penstock.engine.runs.address import Address
 from penstock.engine.workers import worker_registry
 from penstock.errors import Conflict, Exhausted, Reason, Unavailable
 from penstock.ports.coordination import InProcess
@@ -170,6 +171,24 @@ async def test_a_query_whose_caller_disconnects_while_it_is_submitted_is_deleted
     await asyncio.wait([asked])
     assert asked.cancelled()
     assert not scene.tables.queries
+
+
+async def test_a_query_waits_for_the_signal_that_was_acknowledged_before_it():
+    """Seen: a query right after a signal was answered from a history without the signal."""
+    scene = a_scene()
+    await scene.register()
+    run = await scene.start()
+    await signals.send(scene.ctx, signals.Signal(Address("default", "order-1"), "pay", Blob("")))
+    assert scene.run(run.run_id).buffered
+    asked = ask(scene.ctx)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not scene.tables.queries, "the history has no signal yet"
+    await scene.decide(OpenConditionWait("paid", "f00d"))
+    await submitted(scene, 1)
+    assert "SignalReceived" in await scene.types(run.run_id)
+    await answer(scene.ctx)
+    assert (await asked).outcome == {"result": 7}
 
 
 async def test_a_query_whose_worker_died_goes_to_another():

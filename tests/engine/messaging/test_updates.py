@@ -16,7 +16,7 @@ from penstock.core.history.commands import (
 )
 from penstock.core.model import Blob, Update, UpdateStatus
 from penstock.core.scheduling.polls import Leased
-from penstock.engine.messaging import updates
+from penstock.engine.messaging import signals, updates
 from penstock.engine.messaging.updates import UpdateResult, UpdateSubmission
 from penstock.engine.runs.address import Address
 from penstock.engine.workflows import run_close
@@ -89,6 +89,17 @@ async def test_an_update_waits_for_the_first_look_of_the_code(scene: Scene):
     first = await scene.take(WORKFLOW)
     assert first.task.update_id is None
     await scene.complete(first, PAID)
+    await apply(scene, answered)
+
+
+async def test_an_update_comes_after_a_signal_that_was_acknowledged_before_it(scene: Scene):
+    """Seen: a signal that was sent before the first workflow task was handled after an update sent later."""
+    run = await scene.start()
+    signal = signals.Signal(Address("default", "order-1"), "pay", NOTHING)
+    await signals.send(scene.ctx, signal)
+    answered = await ask(scene)
+    await scene.decide(PAID)
+    assert (await scene.types(run.run_id))[2:] == ["SignalReceived", "UpdateAccepted"]
     await apply(scene, answered)
 
 

@@ -1,6 +1,6 @@
 """What a type checker infers for workflow code: results have the types of the functions that they name.
 
-Nothing here runs; mypy checks it with the tests.
+Nothing here runs; mypy checks it with the tests, and `test_types_under_pyright.py` has pyright check it.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, assert_type
 
-from penstock import Priority, RetryPolicy, WorkflowHandle, activity, workflow
+from penstock import Priority, RetryPolicy, SearchAttributeKey, WorkflowHandle, activity, workflow
 from penstock.dispatch import DispatchConfig
+
+VISITS = SearchAttributeKey.for_int("Visits")
 
 
 @activity.defn
@@ -94,6 +96,14 @@ class Parent:
         assert_type(await workflow.execute_local_activity(charge, 1), str)
         assert_type(await workflow.execute_local_activity(render, "page", summary="s"), bytes)
         await workflow.execute_local_activity(charge)  # type: ignore[arg-type]
+        await workflow.execute_local_activity(charge, "1")  # type: ignore[arg-type]
+        await workflow.execute_activity(charge, "1")  # type: ignore[arg-type]
+        await workflow.execute_activity(charge, 1, 2)  # type: ignore[call-overload]
+        assert_type(await workflow.execute_activity("by name", 1, result_type=int), Any)
+        workflow.upsert_search_attributes([VISITS.value_set(1), VISITS.value_unset()])
+        VISITS.value_set("one")  # type: ignore[arg-type]
+        assert_type(workflow.info().typed_search_attributes.get(VISITS), int | None)
+        assert_type(workflow.info().typed_search_attributes[VISITS], int)
         await workflow.execute_local_activity(charge, 1, task_queue="q")  # type: ignore[call-overload]
         await workflow.execute_child_workflow(Child.run)  # type: ignore[arg-type]
         await workflow.execute_child_workflow(Child.run, "1")  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import groupby
 
-from penstock.cli.migration.temporal_names import HOMES, NameRow, Parity, name_rows
+from penstock.cli.migration.temporal_names import HOMES, PARTS, NameRow, Parity, name_rows
 
 _OPENING = """\
 # Names of Temporal's SDK
@@ -16,7 +16,8 @@ For developers with `temporalio` code: every public name of its modules {modules
 and what it is here. A test compares the table with the real package. [Coming from
 Temporal](../guides/coming-from-temporal.md) has what differs beyond names.
 
-*Same*: the name is here, with the meaning that it has there. *Other*: what does its work. *Not here*: why.
+*Same*: the name is here, with the meaning that it has there; the test compares parameters and members, too, and
+[the last table](#parts-that-are-not-here) has those that are missing. *Other*: what does its work. *Not here*: why.
 
 {summary}
 """
@@ -27,7 +28,21 @@ def temporal_markdown() -> str:
     parts = [_OPENING.format(modules=_listed(HOMES), summary=_summary())]
     for module, rows in groupby(name_rows(), key=lambda row: row.module):
         parts.append(_section(module, list(rows)))
-    return "\n".join(parts)
+    return "\n".join([*parts, _parts()])
+
+
+def _parts() -> str:
+    lines = [
+        "## Parts that are not here",
+        "",
+        "Parameters and members that names marked *same* lack. `*` stands for any text.",
+        "",
+        "| Instead, or why | Parts |",
+        "|---|---|",
+    ]
+    for reason, patterns in PARTS.items():
+        lines.append(f"| {reason} | {', '.join(f'`{each}`' for each in patterns.split())} |")
+    return "\n".join([*lines, ""])
 
 
 def _summary() -> str:

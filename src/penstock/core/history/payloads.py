@@ -75,6 +75,8 @@ def _origin(origin: Lineage) -> dict[str, Any]:
             "parent_workflow_run_id": origin.parent_run_id,
             "parent_sequence": origin.parent_step,
         }
+    if origin.first_run_id is not None:
+        payload["first_execution_run_id"] = origin.first_run_id
     if origin.continued_from is not None:
         payload["continued_from_run_id"] = origin.continued_from
     if origin.retried_from is not None:

@@ -46,8 +46,10 @@ STATUS_WORDS: Final[Mapping[str, Filter]] = MappingProxyType(
         "canceled": _status("cancelled"),
         "terminated": _status("terminated"),
         "timed_out": _closed_as("timed_out"),
+        "timedout": _closed_as("timed_out"),
         "continued": _closed_as("continued"),
         "continued_as_new": _closed_as("continued"),
+        "continuedasnew": _closed_as("continued"),
     }
 )
 """Timed-out runs also count as failed, and runs that continued as new as completed, as in lists."""
@@ -71,6 +73,7 @@ SYSTEM: Final[Mapping[str, QueryField]] = MappingProxyType(
         "WorkflowId": QueryField("keyword", Column.WORKFLOW_ID, always=True),
         "RunId": QueryField("keyword", Column.RUN_ID, always=True),
         "Status": QueryField("keyword", words=STATUS_WORDS, always=True),
+        "ExecutionStatus": QueryField("keyword", words=STATUS_WORDS, always=True),
         "StatusBucket": QueryField("keyword", words=BUCKET_WORDS, always=True),
         "StartTime": QueryField("datetime", Column.STARTED_AT, always=True),
         "CloseTime": QueryField("datetime", Column.CLOSED_AT),

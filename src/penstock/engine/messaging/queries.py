@@ -11,12 +11,14 @@ from msgspec import Struct
 from penstock.core.model import Blob, QueryKind, QueryState, QueryTask, Run, RunId, WorkerRecord
 from penstock.core.scheduling.polls import Poll
 from penstock.engine.context import EngineContext
+from penstock.engine.long_poll import wait_until
 from penstock.engine.matching import query_tasks
 from penstock.engine.matching.query_tasks import LeasedQuery, LeaseReasons, QueryTaskRequest
 from penstock.engine.runs.address import Address, check_workflow, find
 from penstock.engine.runs.idempotency import IdempotentRequest, check_arguments, contracts_of
 from penstock.errors import Conflict, Exhausted, NotFound, PenstockError, Reason, Unavailable
 from penstock.ports.store import Tx
+from penstock.ports.wakeups import run_topic
 
 RETRY_AFTER_S = 1
 _REASONS = LeaseReasons(
@@ -52,6 +54,8 @@ class QueryResult(Struct, frozen=True):
 async def ask(ctx: EngineContext, query_request: QuerySubmission, draining: asyncio.Event) -> QueryResult:
     """Submit a query and wait for a worker's answer. Raises if no worker can or does answer, or the query fails."""
     run = await _target(ctx, query_request)
+    if run.buffered:
+        await _until_recorded(ctx, run, draining)
     query = await query_tasks.ask(ctx, _task_request(ctx, run, query_request), draining)
     if query is None or not query_tasks.is_answered(query):
         wait_s = ctx.settings.polls.query_timeout_ms // 1000
@@ -68,6 +72,20 @@ async def ask(ctx: EngineContext, query_request: QuerySubmission, draining: asyn
     if query.state is QueryState.FAILED:
         raise _failed(run, query_request.name, outcome)
     return QueryResult(run, outcome)
+
+
+async def _until_recorded(ctx: EngineContext, run: Run, draining: asyncio.Event) -> None:
+    """Wait until the history has what was acknowledged before the query: a worker answers from the history.
+
+    A workflow task that takes long does not keep the query from being asked: half of its time is for the answer.
+    """
+
+    async def check() -> tuple[bool, bool]:
+        found = await ctx.store.read(lambda tx: tx.runs.get(run.run_id))
+        is_recorded = found is None or not found.buffered
+        return is_recorded, is_recorded
+
+    await wait_until(ctx, run_topic(run.run_id), check, ctx.settings.polls.query_timeout_ms // 2, draining)
 
 
 async def _target(ctx: EngineContext, query_request: QuerySubmission) -> Run:

@@ -98,12 +98,12 @@ async def record_external_event(
 ) -> Run:
     """Append events from outside the workflow code, or buffer them while a workflow task is leased.
 
+    What comes after a deferred signal is buffered behind it, so that messages keep the order of their arrival.
     Schedules a workflow task if the code has to look at them. `update_id` is the update accepted by these events.
     """
     live = await tx.tasks.lock_workflow_task(run.run_id)
-    if (live is not None and live.state is TaskState.LEASED) or (
-        defers_signals(run) and _are_signals(events)
-    ):
+    is_deferred = defers_signals(run) and (run.buffered > 0 or _are_signals(events))
+    if is_deferred or (live is not None and live.state is TaskState.LEASED):
         return buffer_events(tx, run, events)
     recorded = recorder.record(run, events, tx.now_ms)
     run = _append(tx, recorded)

@@ -11,6 +11,21 @@ from typing import Any
 from penstock.sdk.activities.info import ActivityInfo
 from penstock.sdk.activities.one_shot_event import OneShotEvent
 from penstock.sdk.activities.thread_interrupt import ThreadInterrupt
+from penstock.sdk.converters import DataConverter
+
+
+@dataclass(frozen=True)
+class ActivityCancellationDetails:
+    """Why an attempt was asked to stop."""
+
+    not_found: bool = False
+    """The lease of the attempt was lost: another attempt may run already, and the result is dropped."""
+    cancel_requested: bool = False
+    """The workflow, or a client, cancelled the activity."""
+    timed_out: bool = False
+    """A timeout of the attempt expired."""
+    worker_shutdown: bool = False
+    """The worker shuts down, and its grace period is over."""
 
 
 @dataclass(slots=True)
@@ -25,6 +40,12 @@ class ActivityContext:
     shown_info: Callable[[], ActivityInfo] | None = None
     """Returns the info that interceptors show to the code; None shows `info`."""
     paused: OneShotEvent = field(default_factory=OneShotEvent)
+    converter: DataConverter | None = None
+    """The converter of the worker."""
+    client: Any = None
+    """The `Client` of the worker; None in processes and on other engines."""
+    stopped: ActivityCancellationDetails | None = None
+    """Why the attempt was asked to stop; None if it was not."""
 
     def shield(self) -> AbstractContextManager[None]:
         return nullcontext() if self.interruption is None else self.interruption.shield()

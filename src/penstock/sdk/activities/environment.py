@@ -10,10 +10,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, TypeVar, overload
 
-from penstock.sdk.activities.context import CURRENT, ActivityContext
+from penstock.sdk.activities.context import CURRENT, ActivityCancellationDetails, ActivityContext
 from penstock.sdk.activities.info import ActivityInfo
 from penstock.sdk.activities.one_shot_event import OneShotEvent
 from penstock.sdk.activities.thread_interrupt import ThreadInterrupt
+from penstock.sdk.converters import DEFAULT, DataConverter
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,10 +38,14 @@ DEFAULT_INFO = ActivityInfo(
 )
 
 
+CANCEL_REQUESTED = ActivityCancellationDetails(cancel_requested=True)
+
+
 class ActivityEnvironment:
     """A context for activities that a test controls.
 
     `info` is the activity's information about itself; `on_heartbeat` is called with the details of each heartbeat.
+    `payload_converter` and `client` are what `activity.payload_converter()` and `activity.client()` return.
     `cancel` and `worker_shutdown` affect running activities and those run later. A sync function runs in the thread
     that calls `run`.
     """
@@ -48,10 +53,14 @@ class ActivityEnvironment:
     def __init__(self, **info: Any) -> None:
         self.info = replace(DEFAULT_INFO, **info)
         self.on_heartbeat: Callable[..., None] = _ignore_heartbeat
+        self.payload_converter: DataConverter = DEFAULT
+        self.client: Any = None
         self.cost: int | None = None
         """The cost that the activity reported."""
         self._cancelled, self._worker_shutdown = OneShotEvent(), OneShotEvent()
+        self._stopped: ActivityCancellationDetails | None = None
         self._reach: list[Callable[[], object]] = []
+        self._contexts: list[ActivityContext] = []
 
     @overload
     def run(
@@ -74,8 +83,18 @@ class ActivityEnvironment:
             return self._run_async(fn, args, kwargs)
         return contextvars.copy_context().run(self._run_sync, fn, args, kwargs)
 
-    def cancel(self) -> None:
-        """Cancel the activity, as the response to a heartbeat would. May be called from any thread."""
+    def cancel(
+        self,
+        cancellation_details: ActivityCancellationDetails = CANCEL_REQUESTED,
+    ) -> None:
+        """Cancel the activity, as the response to a heartbeat would. May be called from any thread.
+
+        Args:
+            cancellation_details: what `activity.cancellation_details()` returns.
+        """
+        self._stopped = cancellation_details
+        for context in self._contexts:
+            context.stopped = cancellation_details
         self._cancelled.set()
         for each in tuple(self._reach):
             each()
@@ -85,13 +104,18 @@ class ActivityEnvironment:
         self._worker_shutdown.set()
 
     def _context(self, interruption: ThreadInterrupt | None) -> ActivityContext:
-        return ActivityContext(
+        context = ActivityContext(
             self.info,
             lambda details: self.on_heartbeat(*details),
             self._cancelled,
             self._worker_shutdown,
             interruption,
+            converter=self.payload_converter,
+            client=self.client,
+            stopped=self._stopped,
         )
+        self._contexts.append(context)
+        return context
 
     def _run_sync(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         interruption = ThreadInterrupt()

@@ -62,6 +62,25 @@ class ActivityInfo:
             "namespace": self.namespace,
         }
 
+    @property
+    def in_workflow(self) -> bool:
+        """Whether a workflow called it. A standalone activity has none."""
+        return self.workflow_id is not None
+
+    @property
+    def workflow_namespace(self) -> str | None:
+        """The namespace of the workflow, which is that of the activity; None without a workflow."""
+        return None if self.workflow_id is None else self.namespace
+
+    @property
+    def activity_run_id(self) -> str | None:
+        """The run of a standalone activity; None for an activity of a workflow."""
+        return self.workflow_run_id if self.workflow_id is None else None
+
+
+Info = ActivityInfo
+"""The name in code for Temporal."""
+
 
 def info_of(
     task: Mapping[str, Any], worker: WorkerIdentity, converter: DataConverter, now: datetime

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from penstock.sdk.clients.handles import ClientContext
 from penstock.sdk.clients.interceptors import ClientInterceptor, HttpOutbound, chain
+from penstock.sdk.connection.async_codecs import AsyncCodecTransport
 from penstock.sdk.connection.transport import Json, Transport, route
 from penstock.sdk.converters import DEFAULT, DataConverter
 from penstock.sdk.dispatch_options import ConfigGetter, Dispatch, config_getter
@@ -35,6 +36,8 @@ class BaseClient:
             dispatch: dispatch configuration for starts, and for workers created with this client.
             plugins: plug-ins that workers created with this client apply. `Client.connect` applies them to the client.
         """
+        if data_converter.async_codecs:
+            transport = AsyncCodecTransport(transport, data_converter.async_codecs)
         self.interceptors = tuple(interceptors)
         self.plugins = checked_plugins(plugins)
         self.dispatch: ConfigGetter = config_getter(dispatch)

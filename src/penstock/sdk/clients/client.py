@@ -108,6 +108,8 @@ class Client(
         if is_engine_address(options.url):
             if not data_converter.failure_converter.is_plain:
                 raise NotOnThisEngineError("a failure converter of a DataConverter", engine="Temporal")
+            if data_converter.async_codecs:
+                raise NotOnThisEngineError("an asynchronous codec of a DataConverter", engine="Temporal")
             engine, found = await connect_engine(
                 options,
                 namespace=namespace,

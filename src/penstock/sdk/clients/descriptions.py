@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from penstock.sdk.converters import DEFAULT, ConversionError, DataConverter
+from penstock.sdk.search_attributes import TypedSearchAttributes, typed_attributes
 
 Json = dict[str, Any]
 
@@ -61,6 +62,11 @@ class WorkflowExecution:
     fairness_weight: float
     raw: Mapping[str, Any] = field(repr=False, compare=False)
     """The whole response, including fields without an attribute here."""
+
+    @property
+    def typed_search_attributes(self) -> TypedSearchAttributes:
+        """The search attributes, to be read by their keys."""
+        return typed_attributes(self.search_attributes)
 
     @classmethod
     def read(cls, body: Json) -> WorkflowExecution:
@@ -174,6 +180,16 @@ class ActivityExecutionDescription:
     """Whether it has failed because of them."""
     raw: Mapping[str, Any] = field(repr=False, compare=False)
     """The whole response, including fields without an attribute here."""
+
+    @property
+    def activity_id(self) -> str:
+        """`id`, by its name in code for Temporal."""
+        return self.id
+
+    @property
+    def activity_run_id(self) -> str:
+        """`run_id`, by its name in code for Temporal."""
+        return self.run_id
 
     @classmethod
     def read(cls, body: Json, converter: DataConverter = DEFAULT) -> ActivityExecutionDescription:

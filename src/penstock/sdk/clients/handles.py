@@ -50,7 +50,7 @@ from penstock.sdk.clients.operations.workflow_operations import WorkflowOperatio
 from penstock.sdk.clients.results import activity_result, update_error, workflow_result
 from penstock.sdk.connection.transport import Transport, route, route_of
 from penstock.sdk.converters import DataConverter
-from penstock.sdk.failures import ServerRefused, refusal
+from penstock.sdk.failures import ServerRefused, WorkflowContinuedAsNewError, refusal
 from penstock.sdk.workflow_port.info import CURRENT_DETAILS
 
 OwnT = TypeVar("OwnT")
@@ -131,23 +131,43 @@ class WorkflowHandle(WorkflowOperations, Generic[OwnT]):
         run = "" if self.run_id is None else f", run_id={self.run_id!r}"
         return f"WorkflowHandle({self.id!r}{run})"
 
-    async def result(self, *, timeout: timedelta | float | None = None) -> OwnT:
+    async def result(self, *, follow_runs: bool = True, timeout: timedelta | float | None = None) -> OwnT:
         """Wait for the workflow to close, following its chain of runs, and return its result.
 
         Args:
+            follow_runs: whether to wait for the last run of the chain. Otherwise a run that continues as new ends the
+                wait.
             timeout: how long to wait; None is unlimited.
 
         Raises:
             WorkflowFailureError: the workflow failed, was cancelled or terminated, or timed out.
+            WorkflowContinuedAsNewError: the run continued as new, with `follow_runs=False`.
             TimeoutError: it did not close in time. The workflow continues.
         """
         async with within(timeout, f"Workflow {self.id!r} has not ended"):
             run, transport = self._run, self._context.transport
+            if not follow_runs:
+                return await self._result_of_one_run()
             response = await wait_for_end(transport, run.path + route("result"), run.chain)
             if run.run_id is not None and response["closed_reason"] == "continued":
                 run = RunInput(id=self.id, run_id=None, first_execution_run_id=run.run_id)
                 response = await wait_for_end(transport, run.path + route("result"), run.chain)
         found: OwnT = workflow_result(response, self._result_type, self._context.converter)
+        return found
+
+    async def _result_of_one_run(self) -> OwnT:
+        """Wait for one run to close: that of the handle, the first of the start, or the current run of the id."""
+        context = self._context
+        run_id = self.run_id or self.first_execution_run_id or (await self.describe()).run_id
+        path = route("workflows", self.id, "runs", run_id)
+        response = await wait_for_end(context.transport, path + route("result"))
+        if response["closed_reason"] == "continued":
+            length = (await WorkflowHandle[OwnT](context, self.id, run_id=run_id).describe()).history_length
+            last = (await self._history_page(path, max(0, length - 1), wait_new_event=False))["events"]
+            raise WorkflowContinuedAsNewError(
+                last[-1]["payload"].get("continued_to_run_id") if last else None
+            )
+        found: OwnT = workflow_result(response, self._result_type, context.converter)
         return found
 
     @overload

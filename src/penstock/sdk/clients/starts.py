@@ -39,6 +39,7 @@ from penstock.sdk.dispatch_options import Dispatch, config_getter, resolve_optio
 from penstock.sdk.id_policies import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
+from penstock.sdk.search_attributes import GivenAttributes, attributes_by_name
 
 if TYPE_CHECKING:
     from penstock.sdk.clients.handles import WorkflowHandle
@@ -60,7 +61,7 @@ class RunOptions(TypedDict, total=False):
     """Timeout of the whole chain of runs."""
     run_timeout: timedelta
     memo: Mapping[str, Any]
-    search_attributes: Mapping[str, Any]
+    search_attributes: GivenAttributes
     priority: Priority
     business_key: str
     build_id: str
@@ -338,6 +339,7 @@ def workflow_start(
     given: dict[str, Any] = dict(options)
     given["id"] = _checked_id("workflow id", given.get("id")) or f"wf-{new_id()}"
     given["request_id"] = given.get("request_id") or new_id()
+    given["search_attributes"] = attributes_by_name(given.get("search_attributes"))
     signal = given.pop("start_signal", None)
     signal_args = given.pop("start_signal_args", ())
     if signal is not None:

@@ -89,17 +89,28 @@ class WorkflowStarts(BaseClient):
 
     @overload
     def get_workflow_handle(
-        self, id: str, *, run_id: str | None = None, result_type: type[ResultT]
+        self,
+        id: str,
+        *,
+        run_id: str | None = None,
+        first_execution_run_id: str | None = None,
+        result_type: type[ResultT],
     ) -> WorkflowHandle[ResultT]: ...
     @overload
     def get_workflow_handle(
-        self, id: str, *, run_id: str | None = None, result_type: None = None
+        self,
+        id: str,
+        *,
+        run_id: str | None = None,
+        first_execution_run_id: str | None = None,
+        result_type: None = None,
     ) -> WorkflowHandle[Any]: ...
     def get_workflow_handle(
         self,
         id: str,  # noqa: A002
         *,
         run_id: str | None = None,
+        first_execution_run_id: str | None = None,
         result_type: Any = None,
     ) -> WorkflowHandle[Any]:
         """Return a handle of an existing workflow, without contacting the server.
@@ -107,9 +118,17 @@ class WorkflowStarts(BaseClient):
         Args:
             id: the workflow id.
             run_id: a run of that id; None is the current run.
+            first_execution_run_id: the first run of a chain: without `run_id`, the handle addresses the current run of
+                that chain, and no run of a later start.
             result_type: type of the result.
         """
-        return WorkflowHandle(self._context, id, run_id=run_id, result_type=result_type)
+        return WorkflowHandle(
+            self._context,
+            id,
+            run_id=run_id,
+            first_execution_run_id=first_execution_run_id,
+            result_type=result_type,
+        )
 
     def get_workflow_handle_for(
         self,
@@ -117,6 +136,7 @@ class WorkflowStarts(BaseClient):
         id: str,  # noqa: A002
         *,
         run_id: str | None = None,
+        first_execution_run_id: str | None = None,
     ) -> WorkflowHandle[ResultT]:
         """Return a handle of an existing workflow, typed by its run method.
 
@@ -124,7 +144,12 @@ class WorkflowStarts(BaseClient):
             workflow: the workflow class or its run method.
             id: the workflow id.
             run_id: a run of that id; None is the current run.
+            first_execution_run_id: the first run of a chain: without `run_id`, the handle addresses the current run of
+                that chain, and no run of a later start.
         """
-        return WorkflowHandle(
-            self._context, id, run_id=run_id, result_type=workflow_target(workflow).result_type
+        return self.get_workflow_handle(
+            id,
+            run_id=run_id,
+            first_execution_run_id=first_execution_run_id,
+            result_type=workflow_target(workflow).result_type,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 from penstock.core import payload_codec
 from penstock.core.call_headers import HEADERS_KEY, has_headers, without_headers
@@ -20,9 +20,11 @@ from penstock.sdk.converters.failure_converter import FailureConverter
 from penstock.sdk.converters.from_plain import TypeMismatch, from_plain
 from penstock.sdk.converters.headers import HEADERS_BYTES_MAX, Headers
 from penstock.sdk.converters.payload_codecs import (
+    AsyncPayloadCodec,
     PayloadCodec,
     ZlibCodec,
     apply_codecs,
+    is_async,
     looks_encoded,
     undo_codecs,
 )
@@ -56,7 +58,7 @@ class DataConverter:
 
     Args:
         codecs: applied in order to each value that is sent, and in reverse order to values received. Values
-            compressed by zlib can be read even without a codec for it.
+            compressed by zlib can be read even without a codec for it. Codecs whose methods are coroutines come last.
         payload_bytes_max: maximum size of one encoded payload. Larger values raise `PayloadTooLarge`.
         converters: asked in order for each argument and result, before the codecs; values that none of them takes are
             plain data. The encoding of a received value chooses the converter that reads it.
@@ -67,7 +69,7 @@ class DataConverter:
     def __init__(
         self,
         *,
-        codecs: Sequence[PayloadCodec] = (),
+        codecs: Sequence[PayloadCodec | AsyncPayloadCodec] = (),
         payload_bytes_max: int = PAYLOAD_BYTES_MAX,
         converters: Sequence[PayloadConverter] = (),
         headers_bytes_max: int = HEADERS_BYTES_MAX,
@@ -79,7 +81,7 @@ class DataConverter:
         ):
             if limit < 1:
                 raise ValueError(f"{name} must be at least 1, and is {limit}")
-        self.codecs = tuple(codecs)
+        self.codecs, self.async_codecs = _by_kind(codecs)
         self.converters = tuple(converters)
         self.payload_bytes_max = payload_bytes_max
         self.headers_bytes_max = headers_bytes_max
@@ -88,7 +90,9 @@ class DataConverter:
         self._by_encoding = by_encoding(self.converters)
         self.external_bytes_max = 0
         """Size that a payload may have because it is kept in external storage; 0 without such a policy."""
-        self._readers: dict[str, PayloadCodec] = {"zlib": ZlibCodec()} | _by_name(self.codecs)
+        self._readers: dict[str, PayloadCodec] = {"zlib": ZlibCodec()} | {
+            codec.name: codec for codec in self.codecs
+        }
 
     def __repr__(self) -> str:
         names = [codec.name for codec in self.codecs]
@@ -104,7 +108,7 @@ class DataConverter:
         """A copy whose codecs are wrapped."""
         made = copy.copy(self)
         made.codecs = tuple(wrap(each) for each in self.codecs)
-        made._readers = self._readers | _by_name(made.codecs)
+        made._readers = self._readers | {codec.name: codec for codec in made.codecs}
         return made
 
     @property
@@ -275,16 +279,34 @@ class DataConverter:
         return {"codec": CODEC, "blob": blob}
 
 
-def _by_name(codecs: Sequence[PayloadCodec]) -> dict[str, PayloadCodec]:
-    named: dict[str, PayloadCodec] = {}
+def _by_kind(
+    codecs: Sequence[PayloadCodec | AsyncPayloadCodec],
+) -> tuple[tuple[PayloadCodec, ...], tuple[AsyncPayloadCodec, ...]]:
+    """Return the codecs that are not asynchronous, and those that are, which must come last."""
+    _check_names(codecs)
+    first: list[PayloadCodec] = []
+    later: list[AsyncPayloadCodec] = []
+    for codec in codecs:
+        if is_async(codec):
+            later.append(codec)
+        elif later:
+            raise ValueError(
+                "asynchronous codecs come after the others: they are applied where requests leave"
+            )
+        else:
+            first.append(cast("PayloadCodec", codec))
+    return tuple(first), tuple(later)
+
+
+def _check_names(codecs: Sequence[PayloadCodec | AsyncPayloadCodec]) -> None:
+    seen: set[str] = set()
     for codec in codecs:
         name = getattr(codec, "name", None)
         if not isinstance(name, str) or not name:
             raise TypeError(f"{type(codec).__name__} has no name: a codec names its encoding on the wire")
-        if name in named:
+        if name in seen:
             raise ValueError(f'two codecs are named "{name}"')
-        named[name] = codec
-    return named
+        seen.add(name)
 
 
 def _is_special(value: object) -> bool:

@@ -7,9 +7,10 @@ the codec can at least report what is missing.
 from __future__ import annotations
 
 import binascii
+import inspect
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeGuard
 
 from penstock.core import payload_codec
 from penstock.core.call_headers import HEADERS_KEY
@@ -19,6 +20,8 @@ from penstock.sdk.converters.conversion_errors import ConversionError, Unreadabl
 ENCODED_KEY: Final = "penstock.encoded"
 """Lists the codecs of a value in the order in which they were applied."""
 DATA_KEY: Final = "data"
+PROBLEM_KEY: Final = "penstock.problem"
+"""Says why an asynchronous codec could not decode a value. It is never sent."""
 
 
 class PayloadCodec(Protocol):
@@ -38,6 +41,34 @@ class PayloadCodec(Protocol):
 
     def decode(self, data: bytes) -> bytes:
         """Return the original bytes of `data`."""
+
+
+class AsyncPayloadCodec(Protocol):
+    """A `PayloadCodec` whose methods are coroutines, so that it may ask a key service.
+
+    Clients and workers apply it where requests leave and answers arrive, after the codecs that are not asynchronous.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the encoding on the wire. It must not change while stored values use it."""
+        ...
+
+    async def encode(self, data: bytes) -> bytes:
+        """Return the transformed bytes, or `data` itself to leave the value alone."""
+
+    async def decode(self, data: bytes) -> bytes:
+        """Return the original bytes of `data`."""
+
+
+def is_async(codec: PayloadCodec | AsyncPayloadCodec) -> TypeGuard[AsyncPayloadCodec]:
+    """Whether the methods of a codec are coroutines. Raises `TypeError` if only one of them is."""
+    kinds = [inspect.iscoroutinefunction(getattr(codec, step, None)) for step in ("encode", "decode")]
+    if kinds[0] != kinds[1]:
+        raise TypeError(
+            f"{type(codec).__name__} has one asynchronous method: encode and decode are of one kind"
+        )
+    return kinds[0]
 
 
 class ZlibCodec:
@@ -82,7 +113,7 @@ def apply_codecs(value: Any, codecs: Sequence[PayloadCodec], what: str) -> Any:
     """Return a plain value as it is sent: unchanged if no codec changes it."""
     names: list[str] = []
     if codecs:
-        data = before = _bytes_of(value)
+        data = before = bytes_of(value)
         for codec in codecs:
             data = _applied(codec, "encode", before, what)
             if data is not before:
@@ -91,7 +122,7 @@ def apply_codecs(value: Any, codecs: Sequence[PayloadCodec], what: str) -> Any:
         if names:
             return {ENCODED_KEY: names, DATA_KEY: data}
     if looks_encoded(value):
-        return {ENCODED_KEY: [], DATA_KEY: _bytes_of(value)}
+        return {ENCODED_KEY: [], DATA_KEY: bytes_of(value)}
     return value
 
 
@@ -105,6 +136,8 @@ def undo_codecs(value: Any, codecs: Mapping[str, PayloadCodec], what: str) -> An
     if not isinstance(value, Mapping) or ENCODED_KEY not in value:
         return value
     names, data = value[ENCODED_KEY], value.get(DATA_KEY)
+    if PROBLEM_KEY in value:
+        raise UnreadablePayload(what, str(names[-1]), value[PROBLEM_KEY])
     if isinstance(names, str):
         names = [names]
     if not isinstance(names, list) or not isinstance(data, bytes):
@@ -131,7 +164,7 @@ def _codec(name: object, codecs: Mapping[str, PayloadCodec], what: str) -> Paylo
     return codec
 
 
-def _bytes_of(value: Any) -> bytes:
+def bytes_of(value: Any) -> bytes:
     return binascii.a2b_base64(payload_codec.encode(value))
 
 

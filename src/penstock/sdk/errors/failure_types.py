@@ -115,12 +115,26 @@ class TerminatedError(FailureError):
         self.details = details
 
 
+class TimeoutType(StrEnum):
+    """Which timeout of an activity expired."""
+
+    START_TO_CLOSE = "start_to_close"
+    SCHEDULE_TO_START = "schedule_to_start"
+    SCHEDULE_TO_CLOSE = "schedule_to_close"
+    HEARTBEAT = "heartbeat"
+
+
 class TimeoutError(FailureError):  # noqa: A001
     """A timeout expired. `kind` says which: `start_to_close`, `heartbeat`, `run_timeout` and others."""
 
     def __init__(self, message: str = "Timed out", kind: str | None = None) -> None:
         super().__init__(message)
         self.kind = kind
+
+    @property
+    def type(self) -> TimeoutType | None:
+        """The timeout of an activity that expired; None for one of a workflow."""
+        return TimeoutType(self.kind) if self.kind in list(TimeoutType) else None
 
 
 class _RemoteError(FailureError):
@@ -226,6 +240,11 @@ class WorkflowContinuedAsNewError(SdkError):
     def __init__(self, new_run_id: str | None = None) -> None:
         super().__init__(new_run_id)
         self.new_run_id = new_run_id
+
+    @property
+    def new_execution_run_id(self) -> str | None:
+        """`new_run_id`, by its name in code for Temporal."""
+        return self.new_run_id
 
     def __str__(self) -> str:
         return f"The workflow continued as a new run, {self.new_run_id}"

@@ -1,7 +1,11 @@
 """Guards workflow code against non-deterministic calls: they raise an error that names the alternative.
 
 Two interpreter hooks are active while workflow code runs in this thread, and only then: the profile hook, which sees
-calls of clocks and random number generators, and the audit hook, which sees files, sockets, threads and processes.
+calls of clocks, random number generators, `hash` and the environment, and the audit hook, which sees files, sockets,
+threads and processes.
+
+A table in the guide lists what is stopped and what is let through: only what a hook can see without slowing workflow
+code down is stopped. The order of sets, and globals that other runs share, are not visible to either hook.
 """
 
 from __future__ import annotations
@@ -54,6 +58,9 @@ def _random_calls() -> dict[Any, tuple[str, str]]:
         for name in ("random", "getrandbits", "seed", "setstate", "getstate")
     }
     found[os.urandom] = ("os.urandom()", _RANDOM)
+    by_time = getattr(uuid, "_generate_time_safe", None)
+    if by_time is not None:
+        found[by_time] = ("uuid.uuid1()", _UUID)
     return found
 
 
@@ -63,7 +70,13 @@ def _thread_calls() -> dict[Any, tuple[str, str]]:
     return dict.fromkeys(found, ("a thread", _ACTIVITY))
 
 
-_FORBIDDEN = _clock_calls() | _random_calls() | _thread_calls()
+def _machine_calls() -> dict[Any, tuple[str, str]]:
+    names = ("getpid", "getppid", "getcwd", "uname", "cpu_count")
+    found = [(name, getattr(os, name)) for name in names if hasattr(os, name)]
+    return {call: (f"os.{name}()", _ACTIVITY) for name, call in found}
+
+
+_FORBIDDEN = _clock_calls() | _random_calls() | _thread_calls() | _machine_calls()
 _ALLOWED_CALLERS = frozenset(
     {
         *("logging", "structlog", "warnings", "linecache", "traceback", "penstock", "temporalio"),
@@ -80,6 +93,9 @@ _AUDITED = {
     "socket.__new__": "a socket",
     "socket.connect": "a connection",
     "socket.getaddrinfo": "a look-up of an address",
+    "socket.gethostname": "the name of the machine",
+    "builtins.input": "the terminal",
+    "os.scandir": "a directory",
     "subprocess.Popen": "a process",
     "os.system": "a process",
     "os.fork": "a process",
@@ -156,10 +172,14 @@ def unprofiled(function: Callable[P, T]) -> Callable[P, T]:
 def _profile_hook(frame: FrameType, event: str, arg: Any) -> None:
     """The profile hook. Called for every call and return, so the most frequent cases are checked first."""
     if event == "c_call":
-        if arg in _FORBIDDEN and _state.on and not _is_allowed(frame):
+        if arg is hash:
+            _check_hash(frame)
+        elif arg in _FORBIDDEN and _state.on and not _is_allowed(frame):
             _refuse_call(frame, arg)
-    elif event == "call" and frame.f_code is _AS_COMPLETED and _state.on:
-        _check_as_completed(frame.f_locals["fs"])
+    elif event == "call":
+        code = frame.f_code
+        if (code is _AS_COMPLETED or code is _ENVIRONMENT) and _state.on:
+            _check_python_call(frame)
 
 
 def _refuse_call(frame: FrameType, called: Any) -> None:
@@ -169,6 +189,22 @@ def _refuse_call(frame: FrameType, called: Any) -> None:
     _refuse(f"{what} differs from one replay to the next", f"use {instead}")
 
 
+def _check_python_call(frame: FrameType) -> None:
+    if frame.f_code is _AS_COMPLETED:
+        _check_as_completed(frame.f_locals["fs"])
+    elif not _is_allowed(frame.f_back):
+        instead = f"pass it as an argument, or read it at import or in {_ACTIVITY}"
+        _refuse("the environment differs from one worker to the next", instead)
+
+
+def _check_hash(frame: FrameType) -> None:
+    """Refuse `hash()` in code of the user, except in a `__hash__`: that of text differs between processes."""
+    is_own = not _is_standard_library(frame) and "site-packages" not in frame.f_code.co_filename
+    if _state.on and is_own and frame.f_code.co_name != "__hash__" and not _is_allowed(frame):
+        _refuse("hash() differs from one process to the next", "use zlib.crc32() or hashlib")
+
+
+_ENVIRONMENT = type(os.environ).__getitem__.__code__
 _AS_COMPLETED = asyncio.as_completed.__code__
 
 

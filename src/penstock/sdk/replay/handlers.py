@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 from warnings import warn
 
@@ -43,6 +44,7 @@ from penstock.sdk.workflows.dynamic_calls import handler_arguments
 
 STACK_TRACE = "__stack_trace"
 """The query that every workflow answers with the stacks of its tasks."""
+STACK_FRAMES_MAX = 30
 RESERVED = "__durable_workflow"
 """Prefix of signals that are internal to the server."""
 
@@ -285,10 +287,12 @@ class Handlers:
         self._inbound.handle_update_validator(HandleUpdateInput(name, values, handler, headers))
 
     def stacks(self) -> str:
-        """Return the stacks of all tasks of the code."""
+        """Return the stacks of all tasks of the code, without the frames of this package around them."""
         stacks = []
         for task in self._runtime.loop.tasks.values():
-            frames = task.get_stack(limit=20)
+            frames = [
+                each for each in _awaiting_frames(task) if each.f_globals.get("__package__") != __package__
+            ]
             lines = [line for frame in frames for line in traceback.format_stack(frame, limit=1)]
             stacks.append(f"{task.get_name()}\n{''.join(lines)}")
         return "\n".join(stacks)
@@ -306,6 +310,19 @@ class Handlers:
                 non_retryable=True,
             )
         return values, headers
+
+
+def _awaiting_frames(task: asyncio.Task[Any]) -> Iterator[FrameType]:
+    """Yield the frames of a suspended task: of its coroutine, and of those that this one awaits.
+
+    `Task.get_stack` has the first only, which is a link of interceptors.
+    """
+    waiting: Any = task.get_coro()
+    for _ in range(STACK_FRAMES_MAX):
+        if not inspect.iscoroutine(waiting) or waiting.cr_frame is None:
+            return
+        yield waiting.cr_frame
+        waiting = waiting.cr_await
 
 
 def _find_handler(table: Mapping[str | None, Handler], name: str) -> Handler | None:

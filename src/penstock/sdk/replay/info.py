@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -28,6 +28,7 @@ class PolledRun:
 
 def info_of(polled_run: PolledRun, started: HistoryEvent) -> Info:
     payload = started.payload
+    copied: Sequence[tuple[int, str]] = payload.get("copied_history") or ()
     parent_id, parent_run = payload.get("parent_workflow_instance_id"), payload.get("parent_workflow_run_id")
     return Info(
         workflow_id=polled_run.workflow_id,
@@ -37,8 +38,10 @@ def info_of(polled_run: PolledRun, started: HistoryEvent) -> Info:
         namespace=polled_run.namespace,
         start_time=started.at,
         attempt=int(payload.get("retry_attempt") or 1),
-        parent=ParentInfo(str(parent_id), str(parent_run)) if parent_run else None,
+        parent=ParentInfo(str(parent_id), str(parent_run), polled_run.namespace) if parent_run else None,
         continued_run_id=payload.get("continued_from_run_id"),
+        first_execution_run_id=str(payload.get("first_execution_run_id") or polled_run.run_id),
+        original_execution_run_id=str(copied[0][1] if copied else polled_run.run_id),
         execution_timeout=_seconds(payload.get("execution_timeout_seconds")),
         run_timeout=_seconds(payload.get("run_timeout_seconds")),
         priority=_priority(payload, polled_run.priority),

@@ -83,6 +83,7 @@ class Runtime:
         self.is_closing = False
         self.memo: dict[str, Any] = dict(info.memo)
         self.search_attributes: dict[str, Any] = dict(info.search_attributes)
+        info.search_attributes = self.search_attributes
         self.instance: Any = None
         self.handlers: Any = None
         self.cancel_reason: str | None = None

@@ -101,6 +101,7 @@ class QueueService:
             processes=self._slot_pool.processes,
             interceptors=interceptors,
             clock=getattr(client.transport, "clock", None),
+            client=client,
         )
         self._cache: RunCache[WorkflowRun] = RunCache(options.max_cached_workflows, WorkflowRun.close)
         begin = run_factory(registry, options, converter, client.namespace, interceptors, dispatch)

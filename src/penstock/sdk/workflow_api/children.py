@@ -12,6 +12,7 @@ from penstock.sdk.clients.starts import HasRun
 from penstock.sdk.id_policies import WorkflowIDReusePolicy
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
+from penstock.sdk.search_attributes import GivenAttributes, attributes_by_name
 from penstock.sdk.workflow_api.options import check_options
 from penstock.sdk.workflow_port.handles import (
     ChildWorkflowCancellationType,
@@ -41,7 +42,7 @@ class ChildWorkflowCallOptions(TypedDict, total=False):
     """None does not retry a child that fails."""
     priority: Priority | None
     memo: Mapping[str, Any] | None
-    search_attributes: Mapping[str, Any] | None
+    search_attributes: GivenAttributes | None
     business_key: str | None
     build_id: str | None
     """Only workers of this build run it."""
@@ -93,6 +94,8 @@ async def start_child_workflow(
     called = workflow_target(workflow)
     arguments = called.arguments(arg, options.get("args", ()))
     child_id = options.get("id") or str(port.uuid4())
+    if options.get("search_attributes") is not None:
+        options["search_attributes"] = attributes_by_name(options["search_attributes"])
     handle: ChildWorkflowHandle[Any] = await port.start_child(called, arguments, child_id, options)
     return handle
 

@@ -8,8 +8,10 @@ from typing import Any, NoReturn
 
 from penstock.sdk.call_targets import UNSET, CallTarget, checked_name, workflow_target
 from penstock.sdk.converters import DataConverter
+from penstock.sdk.converters.from_plain import from_plain
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import RetryPolicy
+from penstock.sdk.search_attributes import GivenAttributes, GivenUpdates, attributes_by_name
 from penstock.sdk.workflow_api.options import attribute_value
 from penstock.sdk.workflow_port.continue_as_new import NextRun
 from penstock.sdk.workflow_port.info import Info
@@ -90,17 +92,20 @@ def memo() -> Mapping[str, Any]:
     return dict(current().memo())
 
 
-def memo_value(key: str, default: Any = UNSET) -> Any:
+def memo_value(key: str, default: Any = UNSET, *, type_hint: type[Any] | None = None) -> Any:
     """Return one value of the memo.
 
     Args:
         key: the key in the memo.
         default: returned if the key is missing. Without it, `KeyError` is raised.
+        type_hint: type of the value, such as a dataclass; None returns plain data.
     """
-    found = current().memo().get(key, default)
-    if found is UNSET:
+    found = current().memo().get(key, UNSET)
+    if found is not UNSET:
+        return found if type_hint is None else from_plain(found, type_hint)
+    if default is UNSET:
         raise KeyError(f"the memo has no {key!r}")
-    return found
+    return default
 
 
 def upsert_memo(updates: Mapping[str, Any]) -> None:
@@ -112,13 +117,13 @@ def upsert_memo(updates: Mapping[str, Any]) -> None:
     current().upsert_memo(dict(updates))
 
 
-def upsert_search_attributes(attributes: Mapping[str, Any]) -> None:
+def upsert_search_attributes(attributes: GivenUpdates) -> None:
     """Change the search attributes of this run.
 
     Args:
-        attributes: new values by name; None deletes an attribute.
+        attributes: new values by name, None deletes an attribute; or updates, as `key.value_set(value)`.
     """
-    values = {name: attribute_value(value) for name, value in attributes.items()}
+    values = {name: attribute_value(value) for name, value in attributes_by_name(attributes).items()}
     current().upsert_search_attributes(values)
 
 
@@ -152,7 +157,7 @@ def continue_as_new(
     run_timeout: timedelta | None = None,
     retry_policy: RetryPolicy | None = None,
     memo: Mapping[str, Any] | None = None,
-    search_attributes: Mapping[str, Any] | None = None,
+    search_attributes: GivenAttributes | None = None,
     task_timeout: None = None,
 ) -> NoReturn:
     """Close this run and continue as a new one with an empty history. No code after this call runs.
@@ -199,6 +204,6 @@ def continue_as_new(
             run_timeout,
             retry_policy,
             memo,
-            search_attributes,
+            attributes_by_name(search_attributes),
         )
     )

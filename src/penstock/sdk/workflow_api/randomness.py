@@ -18,14 +18,18 @@ def random() -> random_module.Random:
     return port.random
 
 
-def new_random() -> random_module.Random:
+def new_random(name: str | None = None) -> random_module.Random:
     """Return a generator of its own, seeded by that of the run: what one part of the code draws changes no other.
 
     It gives the same numbers in every replay.
+
+    Args:
+        name: mixed into the seed.
     """
     port = current()
     port.check_writable("workflow.new_random()")
-    return random_module.Random(port.random.getrandbits(64))
+    seed = port.random.getrandbits(64)
+    return random_module.Random(seed if name is None else f"{seed} {name}")
 
 
 def uuid4() -> uuid.UUID:

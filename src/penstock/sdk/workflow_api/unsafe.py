@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.sdk.replay.determinism_guard import unguarded
+from penstock.sdk.replay.errors import ReadOnlyError
 from penstock.sdk.workflow_api.current_run import in_workflow
 from penstock.sdk.workflow_port.port import current
 
@@ -22,6 +23,15 @@ class unsafe:  # noqa: N801 - reads as a word: workflow.unsafe.is_replaying()
     def is_replaying() -> bool:
         """Whether the code is being replayed. Never make decisions by it."""
         return current().is_replaying
+
+    @staticmethod
+    def is_read_only() -> bool:
+        """Whether the code may only read: in a query or a validator."""
+        try:
+            current().check_writable("a change")
+        except ReadOnlyError:
+            return True
+        return False
 
     @staticmethod
     @contextmanager

@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from penstock.sdk.priority import Priority
+from penstock.sdk.retry import RetryPolicy
+from penstock.sdk.search_attributes import TypedSearchAttributes, typed_attributes
 
 CURRENT_DETAILS = "__current_details"
 """The query that every workflow answers with the text of `workflow.set_current_details`."""
@@ -18,8 +20,11 @@ SUGGESTED_LENGTH = 8_000
 
 @dataclass(frozen=True, slots=True)
 class ParentInfo:
+    """The run that started this one as a child."""
+
     workflow_id: str
     run_id: str
+    namespace: str = "default"
 
 
 @dataclass(slots=True)
@@ -37,16 +42,28 @@ class Info:
     parent: ParentInfo | None = None
     continued_run_id: str | None = None
     """The run that this one continues."""
+    first_execution_run_id: str = ""
+    """The first run of the chain of continuations and retries; `run_id` for the first one."""
+    original_execution_run_id: str = ""
+    """The run that recorded the beginning of the history: another one after a reset or a fork."""
+    retry_policy: RetryPolicy | None = None
+    """Of a child workflow; other runs are not retried."""
     execution_timeout: timedelta | None = None
     run_timeout: timedelta | None = None
     priority: Priority = field(default_factory=Priority)
     """As started, so that it is the same in every replay."""
     memo: Mapping[str, Any] = field(default_factory=dict)
     search_attributes: Mapping[str, Any] = field(default_factory=dict)
+    """With the changes that the code has made."""
     history_length: int = 0
     """Number of events that the code has seen."""
     headers: Mapping[str, Any] = field(default_factory=dict)
     """Headers of the start."""
+
+    @property
+    def typed_search_attributes(self) -> TypedSearchAttributes:
+        """The search attributes, to be read by their keys."""
+        return typed_attributes(self.search_attributes)
 
     @property
     def workflow_start_time(self) -> datetime:

@@ -73,6 +73,7 @@ class ActivityRunner:
         cancel_grace: timedelta = timedelta(seconds=10),
         interceptors: Sequence[Any] = (),
         clock: ActivityClock | None = None,
+        client: Any = None,
     ) -> None:
         if isinstance(executor, ProcessPoolExecutor):
             raise TypeError(
@@ -100,6 +101,7 @@ class ActivityRunner:
         self._throttle = (default_heartbeat_throttle_interval, max_heartbeat_throttle_interval)
         self._auto_heartbeat, self._grace_s = auto_heartbeat, cancel_grace.total_seconds()
         self._clock: ActivityClock = clock or MachineClock()
+        self._client = client
         self._running: set[RunningAttempt] = set()
         self._by_task: dict[str, RunningAttempt] = {}
         self._stuck: set[asyncio.Future[Any]] = set()
@@ -221,7 +223,9 @@ class ActivityRunner:
             send_heartbeat(self._converter.encode_arguments(details, f"the heartbeat of {definition.label}"))
 
         interruption = ThreadInterrupt() if definition.kind == "thread" else None
-        context = ActivityContext(info, heartbeat, interruption=interruption)
+        context = ActivityContext(
+            info, heartbeat, interruption=interruption, converter=self._converter, client=self._client
+        )
         call = RunningAttempt(definition, context, self._clock.now(), send_heartbeat, lease)
         if self._shutting_down:
             call.shut_down()

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from penstock.sdk.activities.context import ActivityContext
+from penstock.sdk.activities.context import ActivityCancellationDetails, ActivityContext
 from penstock.sdk.activities.definition import ActivityDefinition
 from penstock.sdk.lease import Lease, LeaseExpired
 
@@ -23,6 +23,14 @@ class StopReason(Enum):
     TIMED_OUT = "timed_out"
     SHUTDOWN = "shutdown"
     """The worker shuts down."""
+
+
+_DETAILS = {
+    StopReason.CANCEL: ActivityCancellationDetails(cancel_requested=True),
+    StopReason.LOST: ActivityCancellationDetails(not_found=True),
+    StopReason.TIMED_OUT: ActivityCancellationDetails(timed_out=True),
+    StopReason.SHUTDOWN: ActivityCancellationDetails(worker_shutdown=True),
+}
 
 
 class RunningAttempt:
@@ -110,6 +118,7 @@ class RunningAttempt:
         if why is not StopReason.CANCEL or self.definition.kind == "process":
             self._press()
         if first:
+            self.context.stopped = _DETAILS[why]
             self.context.cancelled.set()
             if self._request_stop is not None:
                 self._request_stop()

@@ -151,7 +151,7 @@ class ChildProcess:
         def heartbeat(details: tuple[Any, ...]) -> None:
             self.send("beat", (job.number, self._converter.encode_arguments(details, what)))
 
-        return ActivityContext(job.info, heartbeat, interruption=ThreadInterrupt())
+        return ActivityContext(job.info, heartbeat, interruption=ThreadInterrupt(), converter=self._converter)
 
     def _cancel(self, context: ActivityContext) -> None:
         context.cancelled.set()

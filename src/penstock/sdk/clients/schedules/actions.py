@@ -35,6 +35,7 @@ from penstock.sdk.clients.starts import (
 )
 from penstock.sdk.converters import ConversionError, DataConverter
 from penstock.sdk.priority import Priority
+from penstock.sdk.search_attributes import attributes_by_name
 
 _OF_ONE_START: Final = ("workflow_id", "activity_id", "id_reuse_policy", "id_conflict_policy")
 """Fields of a start that each fire gets for itself."""
@@ -118,6 +119,7 @@ class ScheduleActionStartWorkflow(ScheduleAction):
         self.workflow, self.args = called.name, called.arguments(arg, args)
         self._described: Json = {}
         given: dict[str, Any] = dict(options)
+        given["search_attributes"] = attributes_by_name(given.get("search_attributes"))
         for name in _WORKFLOW_OPTIONS:
             setattr(self, name, given.get(name))
 

@@ -17,6 +17,7 @@ from penstock.sdk.clients.schedules.handle import ScheduleHandle
 from penstock.sdk.clients.schedules.schedule import Schedule, ScheduleBackfill
 from penstock.sdk.clients.schedules.spec import Json, ScheduleSpec, instant
 from penstock.sdk.connection.transport import route
+from penstock.sdk.search_attributes import GivenAttributes, attributes_by_name
 
 PAGE = 200
 
@@ -32,7 +33,7 @@ class ScheduleCalls(BaseClient):
         trigger_immediately: bool = False,
         backfill: Sequence[ScheduleBackfill] = (),
         memo: Mapping[str, Any] | None = None,
-        search_attributes: Mapping[str, Any] | None = None,
+        search_attributes: GivenAttributes | None = None,
     ) -> ScheduleHandle:
         """Create a schedule. Its first fire is at the first moment after now.
 
@@ -52,7 +53,7 @@ class ScheduleCalls(BaseClient):
         """
         body: Json = {"schedule_id": id, **schedule.on_the_wire(self.data_converter, self.dispatch())}
         body |= {"paused": True} if schedule.state.paused else {}
-        for name, value in (("memo", memo), ("search_attributes", search_attributes)):
+        for name, value in (("memo", memo), ("search_attributes", attributes_by_name(search_attributes))):
             if value is not None:
                 body[name] = dict(value)
         response = await self.transport.control("POST", route("schedules"), body, idempotent=False)

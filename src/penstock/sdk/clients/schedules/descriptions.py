@@ -11,6 +11,7 @@ from penstock.sdk.clients.descriptions import moment
 from penstock.sdk.clients.schedules.schedule import Schedule
 from penstock.sdk.clients.schedules.spec import Json
 from penstock.sdk.converters import DataConverter
+from penstock.sdk.search_attributes import GivenAttributes, TypedSearchAttributes, typed_attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,11 @@ class ScheduleDescription:
     raw: Mapping[str, Any] = field(repr=False, compare=False)
     """The whole response, including fields without an attribute here."""
 
+    @property
+    def typed_search_attributes(self) -> TypedSearchAttributes:
+        """The search attributes, to be read by their keys."""
+        return typed_attributes(self.search_attributes)
+
     @classmethod
     def read(cls, body: Json, converter: DataConverter) -> ScheduleDescription:
         """Read a response that describes a schedule."""
@@ -211,7 +217,7 @@ class ScheduleUpdate:
 
     schedule: Schedule
     memo: Mapping[str, Any] | None = None
-    search_attributes: Mapping[str, Any] | None = None
+    search_attributes: GivenAttributes | None = None
 
 
 def read_trigger(body: Json) -> ScheduleTriggerResult:

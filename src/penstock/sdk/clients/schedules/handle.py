@@ -27,6 +27,7 @@ from penstock.sdk.clients.schedules.schedule import (
 from penstock.sdk.clients.schedules.spec import Json
 from penstock.sdk.connection.transport import route_of
 from penstock.sdk.errors.server_errors import ServerRefused
+from penstock.sdk.search_attributes import attributes_by_name
 
 Updater = Callable[[ScheduleUpdateInput], ScheduleUpdate | Awaitable[ScheduleUpdate | None] | None]
 EVENTS_PAGE: Final = 500
@@ -92,7 +93,8 @@ class ScheduleHandle:
         if update is None:
             return
         body = changes(before, update.schedule.on_the_wire(converter, config, fires))
-        for name, value in (("memo", update.memo), ("search_attributes", update.search_attributes)):
+        attributes = attributes_by_name(update.search_attributes)
+        for name, value in (("memo", update.memo), ("search_attributes", attributes)):
             if value is not None:
                 body[name] = dict(value)
         if body:
