@@ -141,7 +141,13 @@ _PARAMETERS = {
     "stream": "tokens",
 }
 """What the pages of the table are asked about; a page with another parameter fails until it has a value here."""
-_ACTS = {"/builds": "drain", "/schedules": "pause", "/runs": "cancel", "/tasks": "pause"}
+_ACTS = {
+    "/builds": "drain",
+    "/schedules": "pause",
+    "/runs": "cancel",
+    "/tasks": "pause",
+    "/change-sets": "apply",
+}
 _QUERIES = {
     "/limits/change": "?scope=namespace:default",
     "/run-limits/change": "?scope=namespace",
@@ -170,7 +176,7 @@ async def test_every_page_is_made_of_nothing_but_answers_of_the_api(
 
     monkeypatch.setattr(View, "read", recorded)
     act = next((act for prefix, act in _ACTS.items() if path.startswith(prefix)), "")
-    values = _PARAMETERS | {"run_id": run_id, "act": act}
+    values = _PARAMETERS | {"run_id": run_id, "act": act, "change_set_id": await _propose(api)}
     target = re.sub(r"\{(\w+)\}", lambda found: quote(values[found[1]], safe=""), path)
     text = await admin.page(f"/ui{target}{_QUERIES.get(path, '')}")
     monkeypatch.undo()
@@ -241,3 +247,9 @@ async def _start_more(api: Client) -> str:
     }
     (await api.post("/api/schedules", schedule)).expect(201)
     return str(run_id)
+
+
+async def _propose(api: Client) -> str:
+    """A change set that waits for whoever applies it."""
+    body = {"reason": "slow database", "queues": {QUEUE: {"max_active_leases": 2}}}
+    return str((await api.post("/api/change-sets", body)).expect(201).json["change_set_id"])
