@@ -46,6 +46,7 @@ from penstock.ports.tables.series import Series
 from penstock.ports.tables.streams import Messages, Streams
 from penstock.ports.tables.tasks import Queries, Queues, Tasks
 from penstock.ports.tables.ui_sessions import UiSessions
+from penstock.ports.tables.unique_keys import UniqueKeys
 from penstock.ports.tables.visibility import Visibility
 from penstock.ports.tables.workers import Cohorts, Namespaces, Nonces, Workers
 from penstock.ports.wakeups import Topic
@@ -114,6 +115,8 @@ class Tx(Protocol):
     def change_sets(self) -> ChangeSets: ...
     @property
     def run_places(self) -> RunPlaces: ...
+    @property
+    def unique_keys(self) -> UniqueKeys: ...
     @property
     def journal(self) -> Journal: ...
     @property

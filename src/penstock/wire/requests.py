@@ -21,6 +21,7 @@ from penstock.wire.fields import (
     BurstSeconds,
     ConcurrencyKey,
     Cost,
+    Debounced,
     Delay,
     DelayMs,
     FairnessKey,
@@ -53,6 +54,7 @@ from penstock.wire.fields import (
     TaskSlots,
     TasksMax,
     Text1000,
+    UniqueKey,
     Version,
     WorkflowId,
 )
@@ -133,7 +135,21 @@ IdReuse = Literal["allow_duplicate", "allow_duplicate_failed_only", "reject_dupl
 IdConflict = Literal["fail", "use_existing", "terminate_existing"]
 
 
-class WithIdPolicies(WithPriority, kw_only=True):
+class WithUniqueKey(WithPriority, kw_only=True):
+    """At most one run of the type holds a unique key; a start that finds it held begins none."""
+
+    unique_key: UniqueKey | None = None
+    unique_until: Literal["done", "started"] | None = None
+    """How long the run holds the key: until it is done (default), or until a worker has started it."""
+    unique_conflict_policy: Literal["use_existing", "fail"] | None = None
+    """If the key is held: return the run that holds it (default), or refuse the start."""
+    debounce_seconds: Debounced | None = None
+    """Begin when no other start of the key has come for so long; the input of the latest one counts."""
+    debounce_max_seconds: Debounced | None = None
+    """Begin at the latest so long after the first start; ten times `debounce_seconds` by default."""
+
+
+class WithIdPolicies(WithUniqueKey, kw_only=True):
     """What a start does if its id is in use. Without the two policies the rules of the contract apply."""
 
     duplicate_policy: Literal["fail", "use-existing"] | None = None

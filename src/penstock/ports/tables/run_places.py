@@ -88,6 +88,10 @@ class RunPlaces(Protocol):
         """Move a run to the line of another scope; it keeps its place by arrival."""
         ...
 
+    def postpone(self, run_id: RunId, ready_at_ms: int) -> None:
+        """Change when a run that waits in a line may be ready at the earliest."""
+        ...
+
     def drop(self, run_id: RunId) -> None:
         """Delete the places of a run, and its place in a line."""
         ...

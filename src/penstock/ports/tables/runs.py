@@ -77,6 +77,10 @@ class Runs(Protocol):
         """Update the memo and the search attributes."""
         ...
 
+    def replace_input(self, run: Run) -> None:
+        """Update the input and the deadlines of a run that no worker has started."""
+        ...
+
     def release(self, instance: Instance) -> None:
         """Delete a workflow id that was reserved, if it still names that run."""
         ...
@@ -134,6 +138,10 @@ class Activities(Protocol):
     def save(self, activity: Activity) -> None: ...
     def change(self, activity: Activity) -> None:
         """Update also its task, its task queue, its retry policy and its timeouts."""
+        ...
+
+    def replace_arguments(self, activity: Activity) -> None:
+        """Update the arguments of an activity that no worker has started, and when it is scheduled."""
         ...
 
 

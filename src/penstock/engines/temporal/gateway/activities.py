@@ -23,7 +23,7 @@ from penstock.sdk.converters import DEFAULT
 from penstock.sdk.failures import CancelledError, ServerRefused, TerminatedError, failure_of, refusal
 from penstock.sdk.failures import TimeoutError as TimedOut
 
-_LACKS: Final = ("business_key", "build_id", "cost_estimate", "good_until", "good_for_ms")
+_LACKS: Final = ("business_key", "build_id", "cost_estimate", "good_until", "good_for_ms", "unique_key")
 _REUSE: Final = {
     "allow_duplicate": Reuse.ALLOW_DUPLICATE,
     "allow_duplicate_failed_only": Reuse.ALLOW_DUPLICATE_FAILED_ONLY,

@@ -22,7 +22,7 @@ from penstock.engines.temporal.gateway.context import GatewayRequest, Json, refu
 from penstock.engines.temporal.payloads import plain_arguments
 from penstock.sdk.failures import ServerRefused, refusal
 
-_LACKS: Final = ("business_key", "build_id", "retry_policy")
+_LACKS: Final = ("business_key", "build_id", "retry_policy", "concurrency_key", "unique_key")
 _CONFLICT: Final = {
     "fail": Conflict.FAIL,
     "use_existing": Conflict.USE_EXISTING,

@@ -73,6 +73,9 @@ class SqlRunPlaces(Repository):
     def move(self, run_id: RunId, scope_id: int) -> None:
         self._session.record("move_place", run_id, scope_id)
 
+    def postpone(self, run_id: RunId, ready_at_ms: int) -> None:
+        self._session.record("postpone_place", run_id, ready_at_ms)
+
     def drop(self, run_id: RunId) -> None:
         self._session.record("drop_places", run_id)
 

@@ -86,6 +86,10 @@ UPDATE run_places SET run_id = q.successor FROM {rows} WHERE run_places.run_id =
 -- takes: run_id text, scope_id bigint
 UPDATE run_places SET scope_id = q.scope_id FROM {rows} WHERE run_places.run_id = q.run_id AND run_places.waiting = 1;
 
+-- name: postpone_place
+-- takes: run_id text, ready_at_ms bigint
+UPDATE run_places SET ready_at_ms = q.ready_at_ms FROM {rows} WHERE run_places.run_id = q.run_id AND run_places.waiting = 1;
+
 -- name: insert_place
 -- takes: run_id text, scope_id bigint, waiting bigint, level bigint, ready_at_ms bigint
 INSERT INTO run_places ({columns}) SELECT {q.columns} FROM {rows} WHERE true ORDER BY q.n;
