@@ -39,6 +39,7 @@ from penstock.ports.tables.runs import (
     Requests,
     Runs,
     Timers,
+    UniqueKeys,
     Updates,
 )
 from penstock.ports.tables.schedules import Schedules
@@ -46,7 +47,6 @@ from penstock.ports.tables.series import Series
 from penstock.ports.tables.streams import Messages, Streams
 from penstock.ports.tables.tasks import Queries, Queues, Tasks
 from penstock.ports.tables.ui_sessions import UiSessions
-from penstock.ports.tables.unique_keys import UniqueKeys
 from penstock.ports.tables.visibility import Visibility
 from penstock.ports.tables.workers import Cohorts, Namespaces, Nonces, Workers
 from penstock.ports.wakeups import Topic

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from penstock.core.history.commands import Command, ContinueAsNew
 from penstock.core.id_policies import IdConflictPolicy, IdReusePolicy
+from penstock.core.limits.unique_starts import Debounce, UniqueConflictPolicy, UniqueStart, UniqueUntil
 from penstock.core.model import ActivityTimeouts, Blob, Run, RunHost, RunId, TaskState
-from penstock.core.unique_starts import Debounce, UniqueConflictPolicy, UniqueStart, UniqueUntil
 from penstock.engine.operations import run_deletion
 from penstock.engine.runs.address import Address
 from penstock.engine.visibility import explanations
@@ -22,8 +22,7 @@ from penstock.engine.workflows import run_close, run_pause, starts
 from penstock.engine.workflows.run_close import EndMode
 from penstock.engine.workflows.starts import STANDALONE_TYPE, StartOutcome, StartResult
 from penstock.errors import Conflict, PenstockError, Reason
-from penstock.ports.tables.runs import RunFilter
-from penstock.ports.tables.unique_keys import UniqueKeyName
+from penstock.ports.tables.runs import RunFilter, UniqueKeyName
 from tests.engine.support import direct
 from tests.engine.support.scene import (
     ACTIVITY,

@@ -15,6 +15,7 @@ from penstock.core import pauses, waits
 from penstock.core.history import structural_limits
 from penstock.core.limits.admission import LEASES_MAX
 from penstock.core.limits.policies import DispatchOrder, KeyState, LimitSetting, SettingValue
+from penstock.core.limits.unique_starts import is_unstarted, scope_of
 from penstock.core.model import (
     Activity,
     Queue,
@@ -34,7 +35,6 @@ from penstock.core.scheduling.dispatch import WorkerFilter
 from penstock.core.scheduling.fairness import TAGGED_AT_ONCE_MAX, Lane, LaneState, VirtualClock
 from penstock.core.scheduling.gates import ScopeState
 from penstock.core.timestamps import MINUTE_MS
-from penstock.core.unique_starts import scope_of
 from penstock.core.why import runs
 from penstock.core.why.estimate import DispatchCounts, DispatchPace
 from penstock.core.why.explain import WaitSnapshot, explain, held_by, holder
@@ -51,7 +51,7 @@ from penstock.engine.visibility.worker_coverage import load_workers
 from penstock.errors import NotFound, Reason
 from penstock.ports.gather import gather
 from penstock.ports.store import Tx
-from penstock.ports.tables.unique_keys import UniqueKeyName
+from penstock.ports.tables.runs import UniqueKeyName
 
 ACTIVITIES_EXPLAINED = 20
 ACTIVITIES_READ_MAX = 500
@@ -245,13 +245,16 @@ class _ExplanationReader:
     async def of_task(self, run: Run, found: Task, activity: Activity | None) -> WhyResult:
         pause = pauses.pause_of(run, found) if pauses.is_held(found) else None
         if pause is not None:
-            by_run = pause is run.waits.paused
-            return WhyResult(
-                run, runs.paused(_name(run, activity), pause, is_run=by_run), self._tx.now_ms, found, activity
-            )
-        joined = await self._debounced(run, found, activity)
-        if joined is not None:
-            return WhyResult(run, joined, self._tx.now_ms, found, activity)
+            held = runs.paused(_name(run, activity), pause, is_run=pause is run.waits.paused)
+            return WhyResult(run, held, self._tx.now_ms, found, activity)
+        if run.lineage.unique_key is not None and is_unstarted(found):
+            joined = await self._debounced(run, run.lineage.unique_key, found, activity)
+            if joined is not None:
+                return WhyResult(run, joined, self._tx.now_ms, found, activity)
+        return await self._of_queued(run, found, activity)
+
+    async def _of_queued(self, run: Run, found: Task, activity: Activity | None) -> WhyResult:
+        """Why a task waits that is neither held by a pause nor by a debounced start."""
         state, line = await gather(self._queue_state(found), self._line(found))
         own, counts = line.own, line.counts
         key = line.keys.get(found.key) or KeyState(found.key)
@@ -286,24 +289,16 @@ class _ExplanationReader:
             why = held_by(why, [holder(found, run.workflow_id, self._tx.now_ms)])
         return WhyResult(run, why, self._tx.now_ms, found, activity)
 
-    async def _debounced(self, run: Run, found: Task, activity: Activity | None) -> WaitExplanation | None:
-        """Why the first task of a debounced start waits; None if it is no such task, or is due."""
-        key, due_at_ms = run.lineage.unique_key, found.available_at_ms
-        if (
-            key is None
-            or found.attempt
-            or found.state is not TaskState.DELAYED
-            or due_at_ms <= self._tx.now_ms
-        ):
-            return None
-        is_standalone = run.host is RunHost.ACTIVITY and activity is not None
-        scope = scope_of(run.workflow_type, activity.activity_type if activity and is_standalone else None)
+    async def _debounced(
+        self, run: Run, key: str, found: Task, activity: Activity | None
+    ) -> WaitExplanation | None:
+        """Why the first task of a start with a unique key waits; None if it is due, or was not debounced."""
+        due_at_ms, now_ms = found.available_at_ms, self._tx.now_ms
+        scope = scope_of(run.workflow_type, None if activity is None else activity.activity_type)
         row = await self._tx.unique_keys.get(UniqueKeyName(run.namespace, scope, key))
-        if row is None or row.run_id != run.run_id or row.latest_at_ms is None:
+        if due_at_ms <= now_ms or row is None or row.run_id != run.run_id or row.latest_at_ms is None:
             return None
-        return runs.debounced(
-            _name(run, activity), key, row.starts, due_at_ms, row.latest_at_ms, self._tx.now_ms
-        )
+        return runs.debounced(_name(run, activity), key, row.starts, due_at_ms, row.latest_at_ms, now_ms)
 
     async def _queue_state(self, found: Task) -> _QueueState:
         known = self._queue_states.get((found.task_queue, found.kind))

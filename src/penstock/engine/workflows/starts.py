@@ -22,6 +22,7 @@ from penstock.core.id_policies import (
     StartDecision,
     decide_start,
 )
+from penstock.core.limits.unique_starts import UniqueStart, scope_of
 from penstock.core.model import (
     NO_LINEAGE,
     Activity,
@@ -38,7 +39,6 @@ from penstock.core.model import (
 from penstock.core.schedules.record import FireKey
 from penstock.core.scheduling.retries import first_available_ms
 from penstock.core.timestamps import MINUTE_MS, earliest
-from penstock.core.unique_starts import UniqueStart, scope_of
 from penstock.engine.context import EngineContext
 from penstock.engine.messaging import messages
 from penstock.engine.messaging.signals import Signal, SignalReceipt, counted, receipt_of, received, send
@@ -60,7 +60,7 @@ from penstock.engine.workflows.unique_starts import KeyedStart
 from penstock.errors import Conflict, Reason
 from penstock.ports.gather import gather
 from penstock.ports.store import Transaction, Tx
-from penstock.ports.tables.unique_keys import UniqueKeyName
+from penstock.ports.tables.runs import UniqueKeyName
 
 STANDALONE_TYPE = "penstock.activity"
 """The workflow type of a standalone activity's host run."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import astuple
 
+from penstock.core.limits.unique_starts import UniqueUntil
 from penstock.core.model import RunId
-from penstock.core.unique_starts import UniqueUntil
-from penstock.ports.tables.unique_keys import UniqueKeyName, UniqueKeyRow
+from penstock.ports.tables.runs import UniqueKeyName, UniqueKeyRow
 from penstock.stores.sql.session import Repository
 
 
