@@ -21,8 +21,8 @@ from penstock.core.limits.policies import (
 )
 from penstock.core.limits.rates import BURST_MAX_MS, RATE_MAX_MICRO
 from penstock.core.limits.run_caps import KEY_MAX
-from penstock.core.limits.unique_starts import KEY_MAX as UNIQUE_KEY_MAX
 from penstock.core.limits.windows import PER_MINUTE_MAX
+from penstock.core.starts.unique_starts import KEY_MAX as UNIQUE_KEY_MAX
 from penstock.wire.numbers import MICRO, MILLI
 
 INT_MAX = 2**53 - 1

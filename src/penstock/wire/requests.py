@@ -608,3 +608,25 @@ class HeartbeatActivityTask(ActivityLease):
     current: Anything = None
     total: Anything = None
     unit: Annotated[str, Meta(max_length=100)] | None = None
+
+
+class ActivityReport(RequestModel, kw_only=True):
+    """Which attempt of an activity is reported from outside a worker."""
+
+    activity_attempt_id: Name | None = None
+    """The attempt; the one that runs if it is left out."""
+    workflow_id: WorkflowId | None = None
+    run_id: Name | None = None
+    """The workflow and the run that it must belong to."""
+
+
+class CompleteActivity(ActivityReport, kw_only=True):
+    result: Anything = None
+
+
+class FailActivity(ActivityReport, kw_only=True):
+    failure: ActivityFailure
+
+
+class HeartbeatActivity(ActivityReport, kw_only=True):
+    details: Anything = None

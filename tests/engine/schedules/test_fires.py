@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.history.commands import ContinueAsNew
-from penstock.core.limits.unique_starts import UniqueStart
 from penstock.core.model import Blob, Run, RunId, RunStatus, TaskPriority
 from penstock.core.schedules.overlap import Overlap
 from penstock.core.schedules.record import FireState, ScheduleStatus
+from penstock.core.starts.unique_starts import UniqueStart
 from penstock.core.timestamps import iso
 from penstock.engine.maintenance.sweepers.due_timers import due_schedules
 from penstock.engine.schedules import lifecycle, manual_fires

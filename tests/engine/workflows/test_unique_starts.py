@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from penstock.core.history.commands import Command, ContinueAsNew
 from penstock.core.id_policies import IdConflictPolicy, IdReusePolicy
-from penstock.core.limits.unique_starts import Debounce, UniqueConflictPolicy, UniqueStart, UniqueUntil
 from penstock.core.model import ActivityTimeouts, Blob, Run, RunHost, RunId, TaskState
+from penstock.core.starts.unique_starts import Debounce, UniqueConflictPolicy, UniqueStart, UniqueUntil
 from penstock.engine.operations import run_deletion
 from penstock.engine.runs.address import Address
 from penstock.engine.visibility import explanations

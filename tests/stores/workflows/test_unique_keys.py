@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from penstock.core.limits.unique_starts import Debounce, UniqueStart, UniqueUntil
 from penstock.core.model import Blob, RunId
+from penstock.core.starts.unique_starts import Debounce, UniqueStart, UniqueUntil
 from penstock.engine.context import EngineContext
 from penstock.engine.operations import namespaces
 from penstock.engine.workflows import starts

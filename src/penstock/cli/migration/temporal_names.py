@@ -302,7 +302,6 @@ _NOT_HERE: Final[dict[str, dict[str, str]]] = {
         _METRICS: "metric_meter",
         _NOT_YET: """
             ActivityCancellationDetails cancellation_details client payload_converter
-            raise_complete_async
         """,
     },
     "client": {
@@ -346,8 +345,8 @@ _NOT_HERE: Final[dict[str, dict[str, str]]] = {
         _NOT_YET: """
             ActivityCancellationDetails ActivityExecution ActivityExecutionAsyncIterator
             ActivityExecutionCount ActivityExecutionCountAggregationGroup ActivityExecutionOptions
-            ActivityOptionsKey ActivityOptionsKeys ActivityOptionsUpdate AsyncActivityCancelledError
-            AsyncActivityHandle AsyncActivityIDReference CompleteAsyncActivityInput
+            ActivityOptionsKey ActivityOptionsKeys ActivityOptionsUpdate 
+            AsyncActivityIDReference CompleteAsyncActivityInput
             FailAsyncActivityInput HeartbeatAsyncActivityInput PauseActivityInput
             PendingActivityState ReportCancellationAsyncActivityInput ScheduleActionExecution
             ScheduleListAction ScheduleListActionStartWorkflow ScheduleListInfo ScheduleListSchedule

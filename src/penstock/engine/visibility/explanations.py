@@ -15,7 +15,6 @@ from penstock.core import pauses, waits
 from penstock.core.history import structural_limits
 from penstock.core.limits.admission import LEASES_MAX
 from penstock.core.limits.policies import DispatchOrder, KeyState, LimitSetting, SettingValue
-from penstock.core.limits.unique_starts import is_unstarted, scope_of
 from penstock.core.model import (
     Activity,
     Queue,
@@ -34,6 +33,7 @@ from penstock.core.scheduling.backlog import LaneBacklog
 from penstock.core.scheduling.dispatch import WorkerFilter
 from penstock.core.scheduling.fairness import TAGGED_AT_ONCE_MAX, Lane, LaneState, VirtualClock
 from penstock.core.scheduling.gates import ScopeState
+from penstock.core.starts.unique_starts import is_unstarted, scope_of
 from penstock.core.timestamps import MINUTE_MS
 from penstock.core.why import runs
 from penstock.core.why.estimate import DispatchCounts, DispatchPace

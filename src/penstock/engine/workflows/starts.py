@@ -22,7 +22,6 @@ from penstock.core.id_policies import (
     StartDecision,
     decide_start,
 )
-from penstock.core.limits.unique_starts import UniqueStart, scope_of
 from penstock.core.model import (
     NO_LINEAGE,
     Activity,
@@ -38,6 +37,7 @@ from penstock.core.model import (
 )
 from penstock.core.schedules.record import FireKey
 from penstock.core.scheduling.retries import first_available_ms
+from penstock.core.starts.unique_starts import UniqueStart, scope_of
 from penstock.core.timestamps import MINUTE_MS, earliest
 from penstock.engine.context import EngineContext
 from penstock.engine.messaging import messages

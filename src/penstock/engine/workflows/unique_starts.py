@@ -1,6 +1,6 @@
 """Starts with a unique key: who holds it, and what a start does that finds it held.
 
-`core.limits.unique_starts` decides. All starts of a key, on all servers, lock its row first, so they run one after the
+`core.starts.unique_starts` decides. All starts of a key, on all servers, lock its row first, so they run one after the
 other. They lock nothing of the run that the row names, except to replace its input: a run that was found holding the
 key may end or be started right after, as it may after any answer.
 """
@@ -10,7 +10,9 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core.limits.unique_starts import (
+from penstock.core.model import ActivityId, Blob, Run, RunHost, RunId, Task, TaskState, task_id
+from penstock.core.scheduling.retries import waiting_deadline_at_ms
+from penstock.core.starts.unique_starts import (
     Debounce,
     UniqueConflict,
     UniqueStart,
@@ -20,8 +22,6 @@ from penstock.core.limits.unique_starts import (
     is_unstarted,
     postponed,
 )
-from penstock.core.model import ActivityId, Blob, Run, RunHost, RunId, Task, TaskState, task_id
-from penstock.core.scheduling.retries import waiting_deadline_at_ms
 from penstock.core.timestamps import earliest
 from penstock.engine.runs.workflow_ids import TRIES, busy
 from penstock.errors import Conflict, Reason

@@ -8,7 +8,6 @@ from typing import Protocol
 from msgspec import Struct
 
 from penstock.core.audit.trail import RequestEvent
-from penstock.core.limits.unique_starts import UniqueUntil
 from penstock.core.model import (
     Activity,
     ActivityId,
@@ -23,6 +22,7 @@ from penstock.core.model import (
     Timer,
     Update,
 )
+from penstock.core.starts.unique_starts import UniqueUntil
 from penstock.core.timeline.values import TimelineEvent
 from penstock.ports.tables.visibility import PageStart as PageStart
 

@@ -25,6 +25,8 @@ class ActivityContext:
     shown_info: Callable[[], ActivityInfo] | None = None
     """Returns the info that interceptors show to the code; None shows `info`."""
     paused: OneShotEvent = field(default_factory=OneShotEvent)
+    no_async_completion: str | None = None
+    """Why the activity cannot be completed from outside its worker; None if it can."""
 
     def shield(self) -> AbstractContextManager[None]:
         return nullcontext() if self.interruption is None else self.interruption.shield()

@@ -151,7 +151,12 @@ class ChildProcess:
         def heartbeat(details: tuple[Any, ...]) -> None:
             self.send("beat", (job.number, self._converter.encode_arguments(details, what)))
 
-        return ActivityContext(job.info, heartbeat, interruption=ThreadInterrupt())
+        return ActivityContext(
+            job.info,
+            heartbeat,
+            interruption=ThreadInterrupt(),
+            no_async_completion="one that runs in a process; let it run in a thread or the event loop",
+        )
 
     def _cancel(self, context: ActivityContext) -> None:
         context.cancelled.set()

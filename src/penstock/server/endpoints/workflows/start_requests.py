@@ -11,15 +11,15 @@ import msgspec
 
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.id_policies import IdConflictPolicy, IdReusePolicy
-from penstock.core.limits.unique_starts import (
+from penstock.core.model import Blob, PriorityOverride, TaskPriority
+from penstock.core.scheduling.worker_deaths import ON_LOST_LEASE
+from penstock.core.starts.unique_starts import (
     LONGEST_DELAYS,
     Debounce,
     UniqueConflictPolicy,
     UniqueStart,
     UniqueUntil,
 )
-from penstock.core.model import Blob, PriorityOverride, TaskPriority
-from penstock.core.scheduling.worker_deaths import ON_LOST_LEASE
 from penstock.engine.workflows.starts import STANDALONE_TYPE, DuplicatePolicy, Start
 from penstock.errors import ValidationFailed
 from penstock.settings import LimitPolicy

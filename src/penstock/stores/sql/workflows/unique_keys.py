@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import astuple
 
-from penstock.core.limits.unique_starts import UniqueUntil
 from penstock.core.model import RunId
+from penstock.core.starts.unique_starts import UniqueUntil
 from penstock.ports.tables.runs import UniqueKeyName, UniqueKeyRow
 from penstock.stores.sql.session import Repository
 
