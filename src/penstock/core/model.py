@@ -215,7 +215,7 @@ class Lineage(Struct, frozen=True):
     concurrency_key: str | None = None
     """The key that the start gave the chain for caps on runs."""
     unique_key: str | None = None
-    """The unique key of the start (`core.starts.unique_starts.py`)."""
+    """The unique key of the start (`core/starts/unique_starts.py`)."""
     unique_until: str | None = None
     """How long a run of the chain holds it, a `UniqueUntil`."""
     copies: tuple[tuple[int, RunId], ...] = ()

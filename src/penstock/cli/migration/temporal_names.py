@@ -78,11 +78,12 @@ _SAME: Final = {
         upsert_memo upsert_search_attributes uuid4 uuid7 wait wait_condition
     """,
     "activity": """
-        defn heartbeat in_activity info is_cancelled is_worker_shutdown logger LoggerAdapter
+        defn heartbeat in_activity info is_cancelled is_worker_shutdown logger LoggerAdapter raise_complete_async
         shield_thread_cancel_exception wait_for_cancelled wait_for_cancelled_sync wait_for_worker_shutdown
         wait_for_worker_shutdown_sync
     """,
     "client": """
+        AsyncActivityCancelledError AsyncActivityHandle
         ActivityExecutionDescription ActivityHandle Client OutboundInterceptor Schedule ScheduleAction
         ScheduleActionExecutionStartWorkflow ScheduleActionResult ScheduleActionStartWorkflow
         ScheduleBackfill ScheduleCalendarSpec ScheduleDescription ScheduleHandle ScheduleInfo
@@ -345,7 +346,7 @@ _NOT_HERE: Final[dict[str, dict[str, str]]] = {
         _NOT_YET: """
             ActivityCancellationDetails ActivityExecution ActivityExecutionAsyncIterator
             ActivityExecutionCount ActivityExecutionCountAggregationGroup ActivityExecutionOptions
-            ActivityOptionsKey ActivityOptionsKeys ActivityOptionsUpdate 
+            ActivityOptionsKey ActivityOptionsKeys ActivityOptionsUpdate
             AsyncActivityIDReference CompleteAsyncActivityInput
             FailAsyncActivityInput HeartbeatAsyncActivityInput PauseActivityInput
             PendingActivityState ReportCancellationAsyncActivityInput ScheduleActionExecution
