@@ -72,6 +72,10 @@ class RunPlaces(Protocol):
         """The next scope, by id, in whose line a run waits."""
         ...
 
+    async def standing_lines(self, namespace: str) -> Sequence[int]:
+        """The scopes of a namespace, by id, in whose lines runs wait."""
+        ...
+
     async def open_runs(self, namespace: str, after: PageStart | None, limit: int) -> Sequence[PageStart]:
         """The open workflow runs of a namespace, by start."""
         ...

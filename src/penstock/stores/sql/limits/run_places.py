@@ -58,6 +58,12 @@ class SqlRunPlaces(Repository):
         found = (await self._session.fetch("next_line", after))[0][1]
         return None if found is None else int(found)
 
+    async def standing_lines(self, namespace: str) -> Sequence[int]:
+        name = namespace_name(namespace)
+        whole = await self._session.fetch("standing_lines", name, f"{name}!")
+        parts = await self._session.fetch("standing_lines", f"{name}/", f"{name}0")
+        return [int(row[1]) for row in (*whole, *parts)]
+
     async def open_runs(self, namespace: str, after: PageStart | None, limit: int) -> Sequence[PageStart]:
         start = (after.started_at_ms, after.run_id) if after else (-1, "")
         rows = await self._session.fetch("open_runs", namespace, *start, limit)
