@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -231,3 +232,22 @@ async def test_an_activity_that_left_its_worker_is_told_to_stop_and_reports_it(c
             await handle.result()
         types = [event["event_type"] for event in (await handle.fetch_history()).events]
         assert "ActivityCancelled" in types
+
+
+@activity.defn
+def process_id() -> int:
+    return os.getpid()
+
+
+async def test_a_pool_of_processes_runs_sync_activities_in_processes_and_async_ones_in_the_worker(client):
+    @activity.defn
+    async def own_process_id() -> int:
+        return os.getpid()
+
+    with ProcessPoolExecutor(1) as pool:
+        async with Worker(
+            client, task_queue=QUEUE, activities=[process_id, own_process_id], activity_executor=pool
+        ):
+            moved = await client.execute_activity(process_id, id=new_id(), task_queue=QUEUE)
+            stayed = await client.execute_activity(own_process_id, id=new_id(), task_queue=QUEUE)
+    assert stayed == os.getpid() != moved
