@@ -43,6 +43,11 @@ class CliSession:
     json: bool = False
     signature_key: str | None = None
 
+    @property
+    def asks_code_to_cancel(self) -> bool:
+        """Whether what is started receives a cancel request that comes before its code has run."""
+        return True
+
     def connect(self) -> ServerConnection:
         """Return the connection that the flags and the environment describe; no request is sent yet."""
         from penstock.cli.transport.connection import ServerConnection, Target
