@@ -31,6 +31,7 @@ from penstock.sdk.clients.interceptors import (
     UpdateWorkflowInput,
     WorkflowUpdateStage,
 )
+from penstock.sdk.clients.operations.async_activity import AsyncActivityCancelledError, AsyncActivityHandle
 from penstock.sdk.clients.schedules.actions import (
     ScheduleAction,
     ScheduleActionStartActivity,
@@ -75,6 +76,8 @@ __all__ = [
     "ActivityExecutionDescription",
     "ActivityHandle",
     "ActivityStart",
+    "AsyncActivityCancelledError",
+    "AsyncActivityHandle",
     "BatchPreview",
     "BatchResult",
     "BrokenGlass",

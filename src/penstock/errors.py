@@ -140,6 +140,9 @@ class Reason(StrEnum):
     RUN_CAP_REACHED = "run_cap_reached"
     RUN_CAP_CONTRADICTION = "run_cap_contradiction"
 
+    # Unique keys
+    UNIQUE_KEY_HELD = "unique_key_held"
+
     # Settings of task queues
     CONFIG_VERSION_CONFLICT = "config_version_conflict"
     CHANGE_SET_NOT_FOUND = "change_set_not_found"

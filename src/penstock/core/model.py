@@ -214,6 +214,10 @@ class Lineage(Struct, frozen=True):
     """The fire of a schedule that started the chain; its last run reports its end to the schedule."""
     concurrency_key: str | None = None
     """The key that the start gave the chain for caps on runs."""
+    unique_key: str | None = None
+    """The unique key of the start (`core/starts/unique_starts.py`)."""
+    unique_until: str | None = None
+    """How long a run of the chain holds it, a `UniqueUntil`."""
     copies: tuple[tuple[int, RunId], ...] = ()
     """The parts of its history that other runs recorded, in order: the last event of each part, and the run."""
 

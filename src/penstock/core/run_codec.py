@@ -49,6 +49,8 @@ _ORIGINS = (
     "retried_from",
     "first_run_id",
     "concurrency_key",
+    "unique_key",
+    "unique_until",
 )
 _decode_block = msgspec.json.Decoder(ReplayBlock).decode
 

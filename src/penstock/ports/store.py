@@ -39,6 +39,7 @@ from penstock.ports.tables.runs import (
     Requests,
     Runs,
     Timers,
+    UniqueKeys,
     Updates,
 )
 from penstock.ports.tables.schedules import Schedules
@@ -114,6 +115,8 @@ class Tx(Protocol):
     def change_sets(self) -> ChangeSets: ...
     @property
     def run_places(self) -> RunPlaces: ...
+    @property
+    def unique_keys(self) -> UniqueKeys: ...
     @property
     def journal(self) -> Journal: ...
     @property

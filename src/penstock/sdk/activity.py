@@ -12,6 +12,7 @@ from penstock.sdk.activities.context import CURRENT, ActivityCancellationDetails
 from penstock.sdk.activities.defaults import ActivityDefaults
 from penstock.sdk.activities.definition import ActivityDefinition, ActivityMark, RunsIn, checked_tags, mark
 from penstock.sdk.activities.info import ActivityInfo, Info
+from penstock.sdk.activities.outcomes import CompletesAsync
 from penstock.sdk.activities.routing import RoutingKey, RoutingKeyError, arg
 from penstock.sdk.converters import DEFAULT, DataConverter
 from penstock.sdk.converters.raw_value import RawValue
@@ -41,6 +42,7 @@ __all__ = [
     "is_worker_shutdown",
     "logger",
     "payload_converter",
+    "raise_complete_async",
     "report_cost",
     "shield_thread_cancel_exception",
     "throttled",
@@ -251,6 +253,20 @@ def throttled(retry_after: timedelta | float | None = None, message: str | None 
         message: what was refused.
     """
     raise ActivityThrottled(retry_after, message)
+
+
+def raise_complete_async() -> NoReturn:
+    """Leave the function; the activity goes on until others complete it by `Client.get_async_activity_handle`.
+
+    The worker's slot is free at once. The timeouts still hold, and caps and limits still count the activity as running.
+    """
+    context = current()
+    why_not = "a local activity" if context.info.is_local else context.no_async_completion
+    if why_not is not None:
+        raise RuntimeError(
+            f"Only an activity that its worker runs itself is completed by others, not {why_not}"
+        )
+    raise CompletesAsync
 
 
 def report_cost(cost: int) -> None:

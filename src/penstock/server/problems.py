@@ -117,6 +117,7 @@ STATUS: Final[Mapping[Reason, int]] = MappingProxyType(
         Reason.OWN_CHANGE_SET: 403,
         Reason.RUN_CAP_REACHED: 409,
         Reason.RUN_CAP_CONTRADICTION: 409,
+        Reason.UNIQUE_KEY_HELD: 409,
         Reason.TOO_MANY_FAIRNESS_KEYS: 409,
         Reason.RATE_LIMIT_NOT_FOR_WORKFLOW_TASKS: 422,
         Reason.OVERRIDE_CONFLICT: 422,

@@ -247,7 +247,8 @@ class _TimeSkipping(WorkflowEnvironment):
                 "A local activity cannot sleep by the clock of the test: its workflow task holds it. "
                 "Make it an ordinary activity in this test."
             )
-        await self._skipper.sleep_in(ActivityAttempt(context.info.task_id, context.info.task_token), span)
+        attempt_id = context.info.task_token.rpartition("/")[2]
+        await self._skipper.sleep_in(ActivityAttempt(context.info.task_id, attempt_id), span)
 
     @contextlib.contextmanager
     def auto_time_skipping_disabled(self) -> Iterator[None]:

@@ -22,6 +22,7 @@ from penstock.core.limits.policies import (
 from penstock.core.limits.rates import BURST_MAX_MS, RATE_MAX_MICRO
 from penstock.core.limits.run_caps import KEY_MAX
 from penstock.core.limits.windows import PER_MINUTE_MAX
+from penstock.core.starts.unique_starts import KEY_MAX as UNIQUE_KEY_MAX
 from penstock.wire.numbers import MICRO, MILLI
 
 INT_MAX = 2**53 - 1
@@ -52,6 +53,8 @@ Seconds = Annotated[int, Meta(ge=1, le=315_360_000)]
 
 Delay = Annotated[int, Meta(ge=0, le=315_360_000)]
 Milliseconds = Annotated[int, Meta(ge=1, le=315_360_000_000)]
+Debounced = Annotated[float, Meta(ge=0.001, le=31_536_000)]
+"""From one millisecond to a year."""
 DelayMs = Annotated[int, Meta(ge=0, le=315_360_000_000)]
 Summary = Annotated[str, Meta(max_length=400, pattern=NO_NUL)]
 RetentionDays = Annotated[int, Meta(ge=1, le=365)]
@@ -91,6 +94,7 @@ PerMinute = Annotated[int, Meta(ge=0, le=PER_MINUTE_MAX)]
 GroupName = Annotated[str, Meta(min_length=1, max_length=GROUP_NAME_MAX, pattern=identifiers.GROUP.pattern)]
 """The name of a budget group: printable characters except slash and colon, which separate the parts of scope names."""
 
+UniqueKey = Annotated[str, Meta(min_length=1, max_length=UNIQUE_KEY_MAX, pattern=PRINTABLE)]
 ConcurrencyKey = Annotated[str, Meta(min_length=1, max_length=KEY_MAX, pattern=PRINTABLE)]
 """The key of a cap on runs, chosen by who starts them."""
 AgingWait = Annotated[float, Meta(ge=0, le=AGING_WAIT_MAX_MS // MILLI)]

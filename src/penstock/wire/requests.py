@@ -21,6 +21,7 @@ from penstock.wire.fields import (
     BurstSeconds,
     ConcurrencyKey,
     Cost,
+    Debounced,
     Delay,
     DelayMs,
     FairnessKey,
@@ -53,6 +54,7 @@ from penstock.wire.fields import (
     TaskSlots,
     TasksMax,
     Text1000,
+    UniqueKey,
     Version,
     WorkflowId,
 )
@@ -133,7 +135,21 @@ IdReuse = Literal["allow_duplicate", "allow_duplicate_failed_only", "reject_dupl
 IdConflict = Literal["fail", "use_existing", "terminate_existing"]
 
 
-class WithIdPolicies(WithPriority, kw_only=True):
+class WithUniqueKey(WithPriority, kw_only=True):
+    """At most one run of the type holds a unique key; a start that finds it held begins none."""
+
+    unique_key: UniqueKey | None = None
+    unique_until: Literal["done", "started"] | None = None
+    """How long the run holds the key: until it is done (default), or until a worker has started it."""
+    unique_conflict_policy: Literal["use_existing", "fail"] | None = None
+    """If the key is held: return the run that holds it (default), or refuse the start."""
+    debounce_seconds: Debounced | None = None
+    """Begin when no other start of the key has come for so long; the input of the latest one counts."""
+    debounce_max_seconds: Debounced | None = None
+    """Begin at the latest so long after the first start; ten times `debounce_seconds` by default."""
+
+
+class WithIdPolicies(WithUniqueKey, kw_only=True):
     """What a start does if its id is in use. Without the two policies the rules of the contract apply."""
 
     duplicate_policy: Literal["fail", "use-existing"] | None = None
@@ -592,3 +608,25 @@ class HeartbeatActivityTask(ActivityLease):
     current: Anything = None
     total: Anything = None
     unit: Annotated[str, Meta(max_length=100)] | None = None
+
+
+class ActivityReport(RequestModel, kw_only=True):
+    """Which attempt of an activity is reported from outside a worker."""
+
+    activity_attempt_id: Name | None = None
+    """The attempt; the one that runs if it is left out."""
+    workflow_id: WorkflowId | None = None
+    run_id: Name | None = None
+    """The workflow and the run that it must belong to."""
+
+
+class CompleteActivity(ActivityReport, kw_only=True):
+    result: Anything = None
+
+
+class FailActivity(ActivityReport, kw_only=True):
+    failure: ActivityFailure
+
+
+class HeartbeatActivity(ActivityReport, kw_only=True):
+    details: Anything = None

@@ -102,7 +102,15 @@ def run_summary(run: Run) -> Body:
         "memo": json.loads(run.memo),
         "search_attributes": json.loads(run.search_attributes),
         **standing(run),
+        **unique(run),
     }
+
+
+def unique(run: Run) -> Body:
+    """The unique key of a run that was started with one, and until when a run holds it."""
+    if run.lineage.unique_key is None:
+        return {}
+    return {"unique_key": run.lineage.unique_key, "unique_until": run.lineage.unique_until}
 
 
 def pause(paused: Pause | None) -> Body | None:
@@ -281,6 +289,7 @@ def standalone_activity(run: Run, activity: Activity) -> Body:
         "pause": pause(run.waits.paused_steps.get(activity.step)),
         "result": envelope(run.output),
         **standing(run),
+        **unique(run),
     }
 
 

@@ -79,6 +79,16 @@ def test_all_caps_of_a_namespace_are_listed(ask: Run, server: RecordedServer):
     assert "Order" in out
 
 
+def test_a_start_passes_its_unique_key_on_and_says_that_another_run_took_its_input(
+    ask: Run, server: RecordedServer
+):
+    server.answer("POST", "/workflows", {"workflow_id": "w", "run_id": "r", "outcome": "debounced"})
+    done = ask("workflow", "start", "--type", "Order", "--unique-key", "k", "--debounce", "5s")
+    assert "it took this input" in done.stderr
+    assert server.only_request.body["unique_key"] == "k"
+    assert server.only_request.body["debounce_seconds"] == 5
+
+
 def test_a_start_passes_its_concurrency_key_on(ask: Run, server: RecordedServer):
     started = {"workflow_id": "w", "run_id": "r", "status": "pending", "waits_to_start": True}
     server.answer("POST", "/workflows", started)

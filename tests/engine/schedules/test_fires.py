@@ -13,6 +13,7 @@ from penstock.core.history.commands import ContinueAsNew
 from penstock.core.model import Blob, Run, RunId, RunStatus, TaskPriority
 from penstock.core.schedules.overlap import Overlap
 from penstock.core.schedules.record import FireState, ScheduleStatus
+from penstock.core.starts.unique_starts import UniqueStart
 from penstock.core.timestamps import iso
 from penstock.engine.maintenance.sweepers.due_timers import due_schedules
 from penstock.engine.schedules import actions, lifecycle, manual_fires
@@ -53,6 +54,18 @@ async def test_a_schedule_starts_a_run_at_each_moment_and_no_earlier(schedules: 
     assert first.nominal_at_ms == created.nominal_at_ms
     assert second.nominal_at_ms == created.nominal_at_ms + MINUTE_MS
     assert first.workflow_id == f"s-{iso(created.nominal_at_ms).replace('.000Z', 'Z')}"
+
+
+async def test_a_fire_whose_unique_key_is_held_starts_nothing_and_says_so(schedules: ScheduleScene):
+    await schedules.create(overlap=Overlap.ALLOW_ALL, action=an_action(unique=UniqueStart("k")))
+    await schedules.advance()
+    await schedules.advance()
+    first, second = await schedules.fires()
+    assert (second.state, second.reason) == (FireState.SKIPPED, "unique_key_held")
+    await schedules.scene.decide(DONE)
+    await schedules.advance()
+    assert (await schedules.fires())[-1].state is FireState.STARTED
+    assert first.run_id != (await schedules.fires())[-1].run_id
 
 
 async def test_a_run_has_its_moment_its_schedule_and_the_priority_of_the_action(schedules: ScheduleScene):

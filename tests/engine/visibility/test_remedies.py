@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from penstock.core.history.commands import Command, OpenConditionWait, StartChild, StartTimer
 from penstock.core.model import TaskState
+from penstock.core.starts.unique_starts import Debounce, UniqueStart, UniqueUntil
 from penstock.core.why.sentences import remedy_text
 from penstock.core.why.values import Constraint, ConstraintKind, Remedy, RemedyKind, WaitExplanation
 from penstock.engine.activities import activity_control
@@ -523,6 +524,14 @@ async def waiting_to_start_behind_another() -> Scene:
     await cap_runs(scene, 2)
     for each in ("first", "second", "third", WORKFLOW_ID):
         await scene.start(each)
+    return scene
+
+
+@case(ConstraintKind.DEBOUNCED, of_run)
+async def a_debounced_start() -> Scene:
+    scene = a_scene()
+    unique = UniqueStart("k", UniqueUntil.STARTED, debounce=Debounce(5_000, 50_000))
+    await scene.start(WORKFLOW_ID, unique=unique, delay_ms=5_000)
     return scene
 
 

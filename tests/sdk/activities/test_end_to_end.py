@@ -8,13 +8,21 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from penstock.sdk import activity
-from penstock.sdk.failures import ActivityFailureError, ApplicationError, CancelledError
+from penstock.sdk import activity, workflow
+from penstock.sdk.clients.operations.async_activity import AsyncActivityCancelledError
+from penstock.sdk.failures import (
+    ActivityFailureError,
+    ApplicationError,
+    CancelledError,
+    ServerRefused,
+    WorkflowFailureError,
+)
 from penstock.sdk.retry import RetryPolicy
 from penstock.sdk.worker import Worker
 from tests.sdk.activities import activities_in_processes as these
@@ -151,3 +159,95 @@ async def test_a_timeout_below_a_second_is_kept_by_the_worker(client):
         await stopped.wait()
         with pytest.raises(ActivityFailureError):
             await handle.result()
+
+
+async def test_activities_are_completed_and_failed_by_others_and_leave_their_slots(client):
+    tokens: asyncio.Queue[str] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    @activity.defn
+    async def approve() -> str:
+        if not activity.info().heartbeat_details:
+            tokens.put_nowait(activity.info().task_token)
+            activity.raise_complete_async()
+        return str(activity.info().heartbeat_details[0])
+
+    @activity.defn
+    def approve_in_a_thread() -> str:
+        loop.call_soon_threadsafe(tokens.put_nowait, activity.info().task_token)
+        activity.raise_complete_async()
+
+    started = {"task_queue": QUEUE, "retry_policy": AT_ONCE}
+    async with Worker(
+        client, task_queue=QUEUE, activities=[approve, approve_in_a_thread], max_concurrent_activities=1
+    ):
+        first = await client.start_activity(approve, id=new_id(), **started)
+        by_token = client.get_async_activity_handle(task_token=await tokens.get())
+        second = await client.start_activity(approve_in_a_thread, id=new_id(), **started)
+        await tokens.get()
+        by_id = client.get_async_activity_handle(activity_id=second.id)
+        await by_token.heartbeat("half")
+        await by_token.complete("yes")
+        await by_id.complete("no")
+        assert (await first.result(), await second.result()) == ("yes", "no")
+
+        third = await client.start_activity(approve, id=new_id(), **started)
+        failing = client.get_async_activity_handle(task_token=await tokens.get())
+        await failing.fail(ApplicationError("not now"), last_heartbeat_details=["kept"])
+        assert await third.result() == "kept"
+        with pytest.raises(ServerRefused):
+            await failing.complete("late")
+
+
+@workflow.defn
+class Approval:
+    @workflow.run
+    async def run(self) -> str:
+        approved: str = await workflow.execute_activity(
+            "approve",
+            start_to_close_timeout=timedelta(minutes=5),
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            result_type=str,
+        )
+        return approved
+
+
+async def test_an_activity_that_left_its_worker_is_told_to_stop_and_reports_it(client):
+    tokens: asyncio.Queue[str] = asyncio.Queue()
+
+    @activity.defn
+    async def approve() -> str:
+        tokens.put_nowait(activity.info().task_token)
+        activity.raise_complete_async()
+
+    async with Worker(client, task_queue=QUEUE, activities=[approve], workflows=[Approval]):
+        handle = await client.start_workflow(Approval.run, id=new_id(), task_queue=QUEUE)
+        waiting = client.get_async_activity_handle(task_token=await tokens.get())
+        await handle.cancel()
+        with pytest.raises(AsyncActivityCancelledError):
+            while True:
+                await waiting.heartbeat()
+        await waiting.report_cancellation("as asked")
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        types = [event["event_type"] for event in (await handle.fetch_history()).events]
+        assert "ActivityCancelled" in types
+
+
+@activity.defn
+def process_id() -> int:
+    return os.getpid()
+
+
+async def test_a_pool_of_processes_runs_sync_activities_in_processes_and_async_ones_in_the_worker(client):
+    @activity.defn
+    async def own_process_id() -> int:
+        return os.getpid()
+
+    with ProcessPoolExecutor(1) as pool:
+        async with Worker(
+            client, task_queue=QUEUE, activities=[process_id, own_process_id], activity_executor=pool
+        ):
+            moved = await client.execute_activity(process_id, id=new_id(), task_queue=QUEUE)
+            stayed = await client.execute_activity(own_process_id, id=new_id(), task_queue=QUEUE)
+    assert stayed == os.getpid() != moved

@@ -237,7 +237,10 @@ async def test_an_activity_knows_what_it_is(runs_in):
         "Order",
     )
     assert (info.workflow_run_id, info.task_queue, info.namespace) == ("run", "cards", "default")
-    assert (info.idempotency_key, info.task_token) == (info.activity_id, "1.secret")
+    assert (info.idempotency_key, info.task_token) == (
+        info.activity_id,
+        f"{info.activity_id}/1.secret",
+    )
     assert info.start_to_close_timeout == timedelta(seconds=1.5)
     assert info.heartbeat_timeout == timedelta(seconds=0.5)
     assert info.deadline == BEGIN + timedelta(seconds=1.5)

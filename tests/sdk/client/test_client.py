@@ -458,6 +458,17 @@ async def test_a_client_shows_no_token(client: Client) -> None:
     assert repr(client).startswith("Client(HttpTransport('http://127.0.0.1:")
 
 
+async def test_a_unique_key_returns_the_handle_of_the_run_that_holds_it(client: Client) -> None:
+    options: dict[str, Any] = {"task_queue": "q", "unique_key": "k", "debounce": timedelta(minutes=1)}
+    first = await client.start_workflow("greeter", "one", **options)
+    second = await client.start_workflow("greeter", "two", **options)
+    assert (second.id, second.result_run_id) == (first.id, first.result_run_id)
+    options = {"task_queue": "q", "unique_key": "k", "unique_conflict_policy": "fail"}
+    with pytest.raises(ServerRefused) as refused:
+        await client.start_workflow("greeter", **options)
+    assert refused.value.reason == "unique_key_held"
+
+
 async def test_a_concurrency_key_goes_with_the_start_and_a_full_cap_refuses_it(client: Client) -> None:
     cap = {"name": "tenant-1", "max_open_runs": 1, "surplus": "refuse"}
     await client.transport.control("PATCH", "/run-limits/concurrency_key", cap, idempotent=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+import asyncpg
 import msgspec
 import pytest
 
@@ -28,9 +29,11 @@ from penstock.stores.postgres.store import PostgresStore
 from penstock.system_clock import SystemEntropy
 from penstock.wakeups.local import LocalWakeups
 from penstock.wire.operations.journal import read_journal
+from tests.stores.conftest import HOLD_MS
 from tests.support.patience import PATIENCE_S
 
 TYPE = RunScope("default", RunScopeKind.TYPE, "Order")
+QUEUE = RunScope("default", RunScopeKind.QUEUE, "orders")
 EACH_KEY = RunScope("default", RunScopeKind.EACH_KEY)
 RUNS = 30
 
@@ -39,7 +42,7 @@ RUNS = 30
 async def servers(postgres_url: str) -> AsyncIterator[list[EngineContext]]:
     await migrate(postgres_url)
     stores = [
-        await PostgresStore.open(postgres_url, LocalWakeups(), node=name, journals=True)
+        await PostgresStore.open(postgres_url, LocalWakeups(), node=name, journals=True, hold_ms=HOLD_MS)
         for name in ("one", "two")
     ]
     settings = load({"DW_AUTH_DRIVER": "none"})
@@ -103,3 +106,46 @@ async def test_racing_starts_ends_and_turns_of_two_servers_keep_every_cap(server
     book, _ = check(read_journal(raw, "journal"))
     assert book.findings == []
     assert book.checked[Law.RUN_CAP] == 2 * RUNS, "each run was admitted once, under two caps"
+
+
+async def test_a_run_that_is_admitted_while_another_cap_is_set_is_counted_under_it(
+    servers: list[EngineContext], postgres_url: str
+):
+    """The turn has read the caps, and waits for the row of the run; the cap on the queue is set meanwhile."""
+    one, two = servers
+    await cap(one, TYPE, 0)
+    await start(one, 1)
+    await cap(one, TYPE, 1)
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        async with asyncio.timeout(PATIENCE_S), connection.transaction():
+            await connection.execute("SELECT * FROM runs WHERE workflow_id = 'w1' FOR UPDATE")
+            turn = asyncio.ensure_future(waiting_runs(one).sweep())
+            await until_waiting(postgres_url, 1)
+            setting = asyncio.ensure_future(cap(two, QUEUE, 5))
+            while not setting.done() and await waiting_sessions(postgres_url) < 2:
+                await asyncio.sleep(0.01)
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(turn, setting)
+    finally:
+        await connection.close()
+    assert await running(one, [1]) == [1]
+    assert (await run_caps.read(one, QUEUE)).open == 1
+
+
+WAITING = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
+
+
+async def waiting_sessions(url: str) -> int:
+    connection = await asyncpg.connect(url)
+    try:
+        return int(await connection.fetchval(WAITING))
+    finally:
+        await connection.close()
+
+
+async def until_waiting(url: str, sessions: int) -> None:
+    while await waiting_sessions(url) < sessions:
+        await asyncio.sleep(0.01)

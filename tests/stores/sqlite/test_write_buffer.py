@@ -17,6 +17,7 @@ from penstock.core.run_codec import encode_block
 from penstock.errors import Conflict, Reason
 from penstock.ports.store import Tx
 from penstock.stores.sql.catalogue import Dialect, Statement, catalogue, changed_tables, touched_tables
+from penstock.stores.sql.session import Fetch
 from penstock.stores.sql.write_buffer import WriteBuffer, coalesced
 from penstock.stores.sqlite import connections, schema
 from penstock.stores.sqlite.store import TABLES
@@ -303,6 +304,22 @@ def test_a_write_that_would_overtake_another_one_of_its_row_does_not_wait_with_i
     drained = [(each.name, len(rows)) for each, rows in write_buffer.drain()]
     assert drained == [("save_task", 1), ("insert_task", 1), ("save_clock", 1)]
     assert write_buffer.append({SQLITE["save_task"]: [("r1-1", "done")]})
+
+
+def test_a_fetch_drains_what_it_could_see_with_what_must_precede_that_and_the_rest_still_waits():
+    write_buffer = WriteBuffer(SQLITE.values(), TABLES)
+    reads_clocks = next(
+        each for each in SQLITE.values() if not each.changes_rows and touched_tables(each) == {"clocks"}
+    )
+    assert write_buffer.append({SQLITE["insert_place"]: [("r1", 1, 0, 5, 0)]})
+    assert write_buffer.append({SQLITE["join_lane"]: [(1, 3, "", 1000)]})
+    assert write_buffer.append({SQLITE["save_clock"]: [(1, 3, 0, 0)]})
+    drained = write_buffer.drain_before([Fetch(reads_clocks, ())])
+    assert [each.name for each, _ in drained] == ["join_lane", "save_clock"]
+    assert not write_buffer.must_flush_before([Fetch(reads_clocks, ())])
+    assert write_buffer.must_flush_before([Fetch(SQLITE["has_line"], (1,))])
+    assert write_buffer.append({SQLITE["insert_place"]: [("r2", 1, 0, 5, 0)]})
+    assert [(each.name, len(rows)) for each, rows in write_buffer.drain()] == [("insert_place", 2)]
 
 
 def test_every_table_that_a_statement_reads_or_changes_is_known(tmp_path: Path):

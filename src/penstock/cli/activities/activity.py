@@ -15,7 +15,12 @@ from penstock.cli.activities.operations import (
     update_activity_options,
 )
 from penstock.cli.grammar import noun
-from penstock.cli.id_policy_options import id_policy_options, with_default
+from penstock.cli.id_policy_options import (
+    id_policy_options,
+    note_existing,
+    unique_options,
+    with_default,
+)
 from penstock.cli.inputs import SecondsParam, arguments, given
 from penstock.cli.output.exits import CommandError, StillOpen, echo_err
 from penstock.cli.output.hints import command_hint
@@ -71,6 +76,7 @@ def activity() -> None:
     help="If its worker dies: deliver it again, or count a failed attempt (redeliver).",
 )
 @id_policy_options
+@unique_options
 @with_priority_options
 @click.option("--wait", is_flag=True, help="Wait until it is closed, then print its result.")
 @click.pass_obj
@@ -100,6 +106,7 @@ def start_activity(
         **fields,
     )
     answer = session.connect().post("activities", body=body)
+    note_existing(answer.body.get("outcome"))
     if not wait:
         session.show(answer, _draw_one)
         return

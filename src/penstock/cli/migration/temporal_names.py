@@ -82,12 +82,12 @@ _SAME: Final = {
     """,
     "activity": """
         ActivityCancellationDetails cancellation_details client defn heartbeat in_activity info Info
-        is_cancelled is_worker_shutdown logger LoggerAdapter payload_converter
+        is_cancelled is_worker_shutdown logger LoggerAdapter payload_converter raise_complete_async
         shield_thread_cancel_exception wait_for_cancelled wait_for_cancelled_sync
         wait_for_worker_shutdown wait_for_worker_shutdown_sync
     """,
     "client": """
-        ActivityCancellationDetails@penstock.activity
+        ActivityCancellationDetails@penstock.activity AsyncActivityCancelledError AsyncActivityHandle
         ActivityExecutionDescription ActivityHandle Client OutboundInterceptor Schedule ScheduleAction
         ScheduleActionExecutionStartWorkflow ScheduleActionResult ScheduleActionStartWorkflow
         ScheduleBackfill ScheduleCalendarSpec ScheduleDescription ScheduleHandle ScheduleInfo
@@ -297,9 +297,6 @@ _NOT_HERE: Final[dict[str, dict[str, str]]] = {
     },
     "activity": {
         _METRICS: "metric_meter",
-        _NOT_YET: """
-            raise_complete_async
-        """,
     },
     "client": {
         "headers pass the codecs as arguments do": "HeaderCodecBehavior",
@@ -342,8 +339,8 @@ _NOT_HERE: Final[dict[str, dict[str, str]]] = {
         _NOT_YET: """
             ActivityExecution ActivityExecutionAsyncIterator
             ActivityExecutionCount ActivityExecutionCountAggregationGroup ActivityExecutionOptions
-            ActivityOptionsKey ActivityOptionsKeys ActivityOptionsUpdate AsyncActivityCancelledError
-            AsyncActivityHandle AsyncActivityIDReference CompleteAsyncActivityInput
+            ActivityOptionsKey ActivityOptionsKeys ActivityOptionsUpdate
+            AsyncActivityIDReference CompleteAsyncActivityInput
             FailAsyncActivityInput HeartbeatAsyncActivityInput PauseActivityInput
             PendingActivityState ReportCancellationAsyncActivityInput ScheduleActionExecution
             ScheduleListAction ScheduleListActionStartWorkflow ScheduleListInfo ScheduleListSchedule

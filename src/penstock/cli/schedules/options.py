@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from penstock.cli.id_policy_options import UNIQUE_OPTIONS
 from penstock.cli.inputs import JsonObjectParam, KeyValueParam, SecondsParam, arguments, given, pairs
 from penstock.cli.transport.session import CliSession
 from penstock.cli.workflows.run_options import input_option
@@ -183,6 +184,7 @@ ACTION_OPTIONS: Final = (
         help="Timeout of all attempts of an activity together.",
     ),
     click.option("--max-attempts", type=click.IntRange(1), metavar="N", help="Most attempts of an activity."),
+    *UNIQUE_OPTIONS,
 )
 _SPEC_FIELDS: Final = (*MOMENTS, "skip", "timezone", "start_at", "end_at", "gap", "repeat")
 _POLICY_FIELDS: Final = (
@@ -190,6 +192,7 @@ _POLICY_FIELDS: Final = (
     *("max_runs", "memo", "note"),
 )
 _ACTION_FIELDS: Final = (
+    *("unique_key", "unique_until", "unique_conflict_policy", "debounce_seconds", "debounce_max_seconds"),
     *(
         "workflow_type",
         "activity_type",

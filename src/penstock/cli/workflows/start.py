@@ -7,7 +7,12 @@ from typing import Any
 import click
 
 from penstock.cli.grammar import verb
-from penstock.cli.id_policy_options import id_policy_options, with_default
+from penstock.cli.id_policy_options import (
+    id_policy_options,
+    note_existing,
+    unique_options,
+    with_default,
+)
 from penstock.cli.inputs import (
     JsonObjectParam,
     JsonParam,
@@ -69,6 +74,7 @@ from penstock.cli.workflows.run_options import input_option, new_request_id
 )
 @with_priority_options
 @click.option("--concurrency-key", metavar="KEY", help="The key whose cap on runs counts it.")
+@unique_options
 @click.option("--build-id", metavar="BUILD", help="Run only on workers of this build.")
 @click.option(
     "--signal",
@@ -140,8 +146,7 @@ def _signal(
 
 
 def _draw_started(screen: Screen, body: dict[str, Any]) -> None:
-    if body.get("outcome") == "returned_existing_active":
-        echo_err("It was already running; nothing was started.")
+    note_existing(body.get("outcome"))
     if body.get("waits_to_start"):
         hint = command_hint("why", str(body.get("workflow_id")))
         echo_err(f"It waits to start, because a cap on runs is full: see {hint}.")

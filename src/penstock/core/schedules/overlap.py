@@ -34,6 +34,8 @@ class SkipReason(StrEnum):
     MISSED_CATCHUP_WINDOW = "missed_catchup_window"
     START_BY_PASSED = "start_by_passed"
     START_REFUSED = "start_refused"
+    UNIQUE_KEY_HELD = "unique_key_held"
+    """The start returned the run that holds its unique key."""
     SCHEDULE_DELETED = "schedule_deleted"
 
 

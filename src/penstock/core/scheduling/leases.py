@@ -25,6 +25,12 @@ UNDELIVERED = "undelivered"
 """End of a lease that never reached its worker: the task is requeued and its charges are refunded."""
 
 
+ASYNC_OWNER = "async-completion"
+"""The owner of the lease of an attempt that is completed from outside a worker; no worker may have this id."""
+NEVER_MS = 253_402_300_799_000
+"""The end of the year 9999: such a lease does not expire, its attempt ends by a report or by a timeout."""
+
+
 class SeenLimit(Struct, frozen=True):
     """A limit that held a queue when a server looked."""
 
@@ -108,6 +114,12 @@ def renew(task: Task, now_ms: int, lease_ms: int) -> Task:
     """A renewal never shortens a lease, whatever the order of heartbeats."""
     assert task.lease_expires_at_ms is not None
     return replace(task, lease_expires_at_ms=max(task.lease_expires_at_ms, now_ms + lease_ms))
+
+
+def detached(task: Task) -> Task:
+    """A leased task whose worker has let go of it. It counts as running under all limits, but uses no slot."""
+    assert task.state is TaskState.LEASED, "only a leased task can be let go of"
+    return replace(task, lease_owner=ASYNC_OWNER, lease_expires_at_ms=NEVER_MS)
 
 
 def lease_ends_after_ms(expires_at_ms: int, looked_at_ms: int, looked_after_ms: int) -> int:

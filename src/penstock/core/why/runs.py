@@ -175,6 +175,33 @@ def paused(subject: str, pause: Pause, *, is_run: bool) -> WaitExplanation:
     return WaitExplanation(sentence(subject, constraint), constraint, expected=unknown)
 
 
+def debounced(
+    subject: str, unique_key: str, starts: int, due_at_ms: int, latest_at_ms: int, now_ms: int
+) -> WaitExplanation:
+    """A start that waits for others of its unique key.
+
+    Args:
+        subject: the workflow or activity.
+        unique_key: its unique key.
+        starts: how many starts it stands for.
+        due_at_ms: when it begins, if no other comes.
+        latest_at_ms: when it begins at the latest.
+        now_ms: the time.
+    """
+    message = (
+        f"it was debounced: {count_text(starts, 'start')} of the unique key {unique_key} so far. It begins in "
+        f"{duration_text(due_at_ms - now_ms)} unless another comes, and by {iso(latest_at_ms)} at the latest"
+    )
+    constraint = Constraint(
+        ConstraintKind.DEBOUNCED,
+        message,
+        unique_key,
+        opens_at_ms=due_at_ms,
+        frees=(Remedy(RemedyKind.WAIT, at_ms=due_at_ms),),
+    )
+    return WaitExplanation(sentence(subject, constraint), constraint, expected=StartEstimate(due_at_ms))
+
+
 def structural_limit(found: LimitExcess) -> Constraint:
     """A structural limit that waiting does not remove: too much is open, or the history is full."""
     what = LIMIT_WORDS.get(found.limit_kind, found.limit_kind)

@@ -47,6 +47,7 @@ class ConstraintKind(StrEnum):
     SIGNAL = "waiting_for_signal"
     STRANDED = "stranded"
     RUN_CAP = "run_cap"
+    DEBOUNCED = "debounced"
 
 
 class RemedyKind(StrEnum):

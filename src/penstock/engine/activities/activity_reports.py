@@ -466,14 +466,19 @@ async def _open(ctx: EngineContext, tx: Tx, namespace: str, task_id: TaskId, rep
     if outcome is not None:
         return HeldTask(task, run, activity, ActivityReceipt(task, run, activity, outcome, repeated=True))
     held = _check_lease(ctx, tx, HeldTask(task, run, activity), report)
+    check_started(task)
+    return held
+
+
+def check_started(task: Task) -> None:
+    """Raise `Conflict` for a task that was prefetched and not started."""
     if task.claimed:
         raise Conflict(
             Reason.TASK_NOT_STARTED,
             "The task was prefetched and has no permit to run. Start it before running it: "
-            f"POST /api/worker/activity-tasks/{task_id}/start.",
+            f"POST /api/worker/activity-tasks/{task.task_id}/start.",
             task_status=task.state.value,
         )
-    return held
 
 
 async def held_by(ctx: EngineContext, tx: Tx, namespace: str, task_id: TaskId, report: Report) -> HeldTask:

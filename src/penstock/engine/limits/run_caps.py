@@ -3,7 +3,8 @@
 A change locks the admission row, which serializes changes, and in the same transaction counts the open runs of the
 namespace that hold no place under the new cap yet (`_adopt`), so that the next start finds them counted. A start that
 read that there is no cap, and commits after the change, is counted by the sweeper `uncounted_runs` within seconds; it
-is taken as begun before the change.
+is taken as begun before the change. A change holds the lines in which runs wait, so that no turn admits one by the caps
+of before.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ async def configure(ctx: EngineContext, scope: RunScope, update: ScopeUpdate, au
 
     async def operation(tx: Tx) -> PageStart | None:
         await tx.scopes.lock_admission()
+        await _hold_lines(tx, scope.namespace)
         policy = (await tx.run_places.policies([scope.name])).get(scope.name, Policy())
         check_version(policy, update.if_version)
         settings, log = change_entries(policy, update, author, tx.now_ms)
@@ -68,6 +70,16 @@ async def configure(ctx: EngineContext, scope: RunScope, update: ScopeUpdate, au
     after = await ctx.store.transact(operation, key="admission", tx_class=TransactionClass.CHANGE)
     while after is not None:
         after = await adopt(ctx, scope.namespace, after)
+
+
+async def _hold_lines(tx: Tx, namespace: str) -> None:
+    """Keep turns from admitting runs until the commit: they read the caps again under the lock of their line.
+
+    A turn that has the lock already commits before, and its runs are counted with those that are open.
+    """
+    lines = await tx.run_places.standing_lines(namespace)
+    if lines:
+        await tx.scopes.lock(lines)
 
 
 def _check(policy: Policy, scope: RunScope) -> None:

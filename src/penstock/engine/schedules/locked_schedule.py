@@ -36,6 +36,7 @@ from penstock.engine.schedules import zones
 from penstock.engine.schedules.actions import start_of_fire, workflow_id_of
 from penstock.engine.schedules.zones import timing_of
 from penstock.engine.workflows.run_close import EndMode, end_open
+from penstock.engine.workflows.starts import StartOutcome
 from penstock.errors import Conflict, InvalidInput
 from penstock.ports.store import Tx
 
@@ -146,9 +147,13 @@ class LockedSchedule:
         """Start the action of a fire; a start that is refused is recorded as skipped."""
         start = start_of_fire(self._ctx, self.record, key)
         try:
-            run = (await start.operation(self._tx)).run
+            started = await start.operation(self._tx)
         except (Conflict, InvalidInput) as error:
             return self.skip(key, SkipReason.START_REFUSED, before, detail=str(error))
+        run = started.run
+        if started.outcome is not StartOutcome.STARTED_NEW:
+            detail = f"{started.outcome}: {run.workflow_id}"
+            return self.skip(key, SkipReason.UNIQUE_KEY_HELD, before, detail=detail)
         fire = self._write(
             FireRecord(
                 schedule_key=key.schedule_key,

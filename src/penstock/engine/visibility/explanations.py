@@ -33,6 +33,7 @@ from penstock.core.scheduling.backlog import LaneBacklog
 from penstock.core.scheduling.dispatch import WorkerFilter
 from penstock.core.scheduling.fairness import TAGGED_AT_ONCE_MAX, Lane, LaneState, VirtualClock
 from penstock.core.scheduling.gates import ScopeState
+from penstock.core.starts.unique_starts import is_unstarted, scope_of
 from penstock.core.timestamps import MINUTE_MS
 from penstock.core.why import runs
 from penstock.core.why.estimate import DispatchCounts, DispatchPace
@@ -51,6 +52,7 @@ from penstock.engine.visibility.worker_coverage import load_workers
 from penstock.errors import NotFound, Reason
 from penstock.ports.gather import gather
 from penstock.ports.store import Tx
+from penstock.ports.tables.runs import UniqueKeyName
 
 ACTIVITIES_EXPLAINED = 20
 ACTIVITIES_READ_MAX = 500
@@ -251,10 +253,16 @@ class _ExplanationReader:
     async def of_task(self, run: Run, found: Task, activity: Activity | None) -> WhyResult:
         pause = pauses.pause_of(run, found) if pauses.is_held(found) else None
         if pause is not None:
-            by_run = pause is run.waits.paused
-            return WhyResult(
-                run, runs.paused(_name(run, activity), pause, is_run=by_run), self._tx.now_ms, found, activity
-            )
+            held = runs.paused(_name(run, activity), pause, is_run=pause is run.waits.paused)
+            return WhyResult(run, held, self._tx.now_ms, found, activity)
+        if run.lineage.unique_key is not None and is_unstarted(found):
+            joined = await self._debounced(run, run.lineage.unique_key, found, activity)
+            if joined is not None:
+                return WhyResult(run, joined, self._tx.now_ms, found, activity)
+        return await self._of_queued(run, found, activity)
+
+    async def _of_queued(self, run: Run, found: Task, activity: Activity | None) -> WhyResult:
+        """Why a task waits that is neither held by a pause nor by a debounced start."""
         state, line = await gather(self._queue_state(found), self._line(found))
         own, counts = line.own, line.counts
         key = line.keys.get(found.key) or KeyState(found.key)
@@ -288,6 +296,17 @@ class _ExplanationReader:
         elif why.binding is not None and why.binding.holders:
             why = held_by(why, [holder(found, run.workflow_id, self._tx.now_ms)])
         return WhyResult(run, why, self._tx.now_ms, found, activity)
+
+    async def _debounced(
+        self, run: Run, key: str, found: Task, activity: Activity | None
+    ) -> WaitExplanation | None:
+        """Why the first task of a start with a unique key waits; None if it is due, or was not debounced."""
+        due_at_ms, now_ms = found.available_at_ms, self._tx.now_ms
+        scope = scope_of(run.workflow_type, None if activity is None else activity.activity_type)
+        row = await self._tx.unique_keys.get(UniqueKeyName(run.namespace, scope, key))
+        if due_at_ms <= now_ms or row is None or row.run_id != run.run_id or row.latest_at_ms is None:
+            return None
+        return runs.debounced(_name(run, activity), key, row.starts, due_at_ms, row.latest_at_ms, now_ms)
 
     async def _queue_state(self, found: Task) -> _QueueState:
         known = self._queue_states.get((found.task_queue, found.kind))

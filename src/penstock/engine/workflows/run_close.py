@@ -45,6 +45,7 @@ from penstock.engine.runs.history_writer import (
     to_json,
 )
 from penstock.engine.runs.idempotency import IdempotentRequest, retain, retained
+from penstock.engine.workflows import unique_starts
 from penstock.engine.workflows.successors import begin, carry_over
 from penstock.ports.store import Tx
 
@@ -318,6 +319,7 @@ async def settle(
     else:
         moved = await carry_over(tx, run, successor.run, cursors, answered)
         successor = replace(successor, run=run_places.hand_on(tx, run, successor.run))
+        unique_starts.hand_on(tx, run, successor.run)
         await begin(tx, run, successor, moved)
     if run.buffered:
         tx.histories.clear_buffer(run.run_id)

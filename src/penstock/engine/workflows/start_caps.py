@@ -282,6 +282,8 @@ async def take_turn(ctx: EngineContext, scope_id: int) -> bool:
         names = sorted({cap.name for each in caps.values() for cap in each})
         ids = await tx.scopes.ids(names)
         states = {state.name: state for state in await tx.scopes.lock([*{*ids, scope_id}])}
+        if await caps_of(tx, found) != caps:  # changed before the lock; a change holds the lines from here on
+            return True
         at = next(name for name, state in states.items() if state.scope_id == scope_id)
         waiting = await _locked(tx, line)
         candidates = [Candidate(run_id, tuple(caps[run_id])) for run_id in waiting]

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from penstock.core import waits
+from penstock.core.attribution import Caller
 from penstock.core.history.command_effects import dispatched, expiring, schedule
 from penstock.core.history.commands import ScheduleActivity
 from penstock.core.history.events import EventType
@@ -36,6 +37,7 @@ from penstock.core.model import (
 )
 from penstock.core.schedules.record import FireKey
 from penstock.core.scheduling.retries import first_available_ms
+from penstock.core.starts.unique_starts import UniqueStart, scope_of
 from penstock.core.timestamps import MINUTE_MS, earliest
 from penstock.engine.context import EngineContext
 from penstock.engine.messaging import messages
@@ -51,12 +53,14 @@ from penstock.engine.runs.history_writer import (
 from penstock.engine.runs.idempotency import retain
 from penstock.engine.runs.workflow_ids import Replaced
 from penstock.engine.visibility.search_attributes import check_start
-from penstock.engine.workflows import start_caps
+from penstock.engine.workflows import start_caps, unique_starts
 from penstock.engine.workflows.run_close import EndMode, close_now
 from penstock.engine.workflows.start_caps import StartCaps, first_task_at_ms
+from penstock.engine.workflows.unique_starts import KeyedStart
 from penstock.errors import Conflict, Reason
 from penstock.ports.gather import gather
 from penstock.ports.store import Transaction, Tx
+from penstock.ports.tables.runs import UniqueKeyName
 
 STANDALONE_TYPE = "penstock.activity"
 """The workflow type of a standalone activity's host run."""
@@ -77,6 +81,8 @@ class StartOutcome(StrEnum):
 
     STARTED_NEW = "started_new"
     RETURNED_EXISTING_ACTIVE = "returned_existing_active"
+    DEBOUNCED = "debounced"
+    """An existing run that no worker has started took the input of this start."""
 
 
 _CONFLICTS = {
@@ -112,6 +118,8 @@ class Start(Struct, frozen=True):
     """The fire of a schedule that this start carries out."""
     concurrency_key: str | None = None
     """Of a workflow: the key whose cap on runs counts it."""
+    unique: UniqueStart | None = None
+    """Its unique key, which another run may hold."""
 
     @property
     def id_policy(self) -> IdPolicy:
@@ -155,6 +163,10 @@ def workflow_start(
         (build_id, may_be_capped), taken = await gather(_context(tx, request), taking)
         if isinstance(taken, StartResult):
             return taken
+        if request.unique is not None:
+            held = await _take_key(tx, request, request.unique, instance, taken)
+            if held is not None:
+                return held
         started_at_ms = workflow_ids.started_at_ms(taken.replaced, tx.now_ms)
         run = _new_run(request, RunHost.WORKFLOW, workflow_id, run_id, build_id, started_at_ms)
         run = replace(run, run_number=taken.run_number)
@@ -169,7 +181,7 @@ def workflow_start(
                 caps.give_way(taken.replaced)
             run = await caps.admit(run, ready_at_ms)
         streams = await messages.begin_after(tx, replaced, run) if replaced else ()
-        run = append(tx, run, [started(run, ctx.caller), *streams])
+        run = append(tx, run, [_started(request, run, ctx.caller), *streams])
         if signal is not None:
             run = counted(run)
             run = buffer_events(tx, run, [received(run, signal, ctx.caller)])
@@ -227,8 +239,11 @@ def activity_start(ctx: EngineContext, request: Start, command: ScheduleActivity
         instance = Instance(request.namespace, activity_id, run_id, 1)
         taken = await _take_id(tx, request, instance, host=RunHost.ACTIVITY)
         if isinstance(taken, StartResult):
-            existing = await tx.activities.get(ActivityId(f"{taken.run.run_id}-a1"))
-            return replace(taken, activity=existing)
+            return await _with_activity(tx, taken)
+        if request.unique is not None:
+            held = await _take_key(tx, request, request.unique, instance, taken, command.activity_type)
+            if held is not None:
+                return await _with_activity(tx, held)
         await _take_over(ctx, tx, taken, run_id)
         started_at_ms = workflow_ids.started_at_ms(taken.replaced, tx.now_ms)
         run = _new_run(request, RunHost.ACTIVITY, activity_id, run_id, request.build_id, started_at_ms)
@@ -244,6 +259,50 @@ def activity_start(ctx: EngineContext, request: Start, command: ScheduleActivity
         return StartResult(run, StartOutcome.STARTED_NEW, activity=activity)
 
     return Transaction(operation, f"workflow:{request.namespace}:{activity_id}")
+
+
+async def _with_activity(tx: Tx, existing: StartResult) -> StartResult:
+    return replace(existing, activity=await tx.activities.get(ActivityId(f"{existing.run.run_id}-a1")))
+
+
+async def _take_key(
+    tx: Tx,
+    request: Start,
+    unique: UniqueStart,
+    instance: Instance,
+    taken: Taken,
+    activity_type: str | None = None,
+) -> StartResult | None:
+    """Take the unique key of a start, or return the result of a start that begins no run because another holds it."""
+    again = await _kept_answer(tx, request, instance)
+    if again is None:
+        name = UniqueKeyName(request.namespace, scope_of(request.workflow_type, activity_type), unique.key)
+        keyed = KeyedStart(name, unique, instance.run_id, request.input, taken.replaced)
+        held = await unique_starts.take_key(tx, keyed)
+        if held is None:
+            return None
+        again = StartResult(
+            held.run, StartOutcome.DEBOUNCED if held.is_debounced else StartOutcome.RETURNED_EXISTING_ACTIVE
+        )
+        retained = replace(held.run, workflow_id=instance.workflow_id)
+        workflow_ids.retain_start(tx, retained, request.start_key, again.outcome)
+    _give_up(tx, taken, instance)
+    return again
+
+
+async def _kept_answer(tx: Tx, request: Start, instance: Instance) -> StartResult | None:
+    """The result of the same start sent before, which joined a run of another workflow id."""
+    if request.start_key is None:
+        return None
+    before = await workflow_ids.started_before(tx, request.namespace, instance.workflow_id, request.start_key)
+    return None if before is None else StartResult(before[0], StartOutcome(before[1]), deduplicated=True)
+
+
+def _started(request: Start, run: Run, caller: Caller | None) -> NewEvent:
+    """The first event of a run. The deadlines of one that may be delayed again are not known yet."""
+    if request.unique is not None and request.unique.debounce is not None:
+        run = replace(run, execution_deadline_at_ms=None, run_deadline_at_ms=None)
+    return started(run, caller)
 
 
 def _made_id(prefix: str, request: Start, run_id: RunId) -> str:
@@ -429,9 +488,15 @@ def _new_run(
 
 
 def _lineage(request: Start) -> Lineage:
-    if request.fire is None and request.concurrency_key is None:
+    if request.fire is None and request.concurrency_key is None and request.unique is None:
         return NO_LINEAGE
-    return Lineage(fire=request.fire, concurrency_key=request.concurrency_key)
+    unique = request.unique
+    return Lineage(
+        fire=request.fire,
+        concurrency_key=request.concurrency_key,
+        unique_key=None if unique is None else unique.key,
+        unique_until=None if unique is None else unique.until.value,
+    )
 
 
 def _first_waits(request: Start, host: RunHost) -> waits.Waits:

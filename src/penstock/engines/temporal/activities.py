@@ -121,6 +121,10 @@ class TemporalActivities:
             if outcome.get("cost") is not None:
                 raise to_temporal(not_here("activity.report_cost", "budgets with cost are refused"))
             return plain_value(outcome["result"])
+        if outcome["action"] == "let_go":
+            raise to_temporal(
+                not_here("activity.raise_complete_async", "use temporalio's for such an activity")
+            )
         if outcome["action"] == "drop":
             raise asyncio.CancelledError
         failure = outcome["failure"]

@@ -72,6 +72,10 @@ class RunPlaces(Protocol):
         """The next scope, by id, in whose line a run waits."""
         ...
 
+    async def standing_lines(self, namespace: str) -> Sequence[int]:
+        """The scopes of a namespace, by id, in whose lines runs wait."""
+        ...
+
     async def open_runs(self, namespace: str, after: PageStart | None, limit: int) -> Sequence[PageStart]:
         """The open workflow runs of a namespace, by start."""
         ...
@@ -86,6 +90,10 @@ class RunPlaces(Protocol):
 
     def move(self, run_id: RunId, scope_id: int) -> None:
         """Move a run to the line of another scope; it keeps its place by arrival."""
+        ...
+
+    def postpone(self, run_id: RunId, ready_at_ms: int) -> None:
+        """Change when a run that waits in a line may be ready at the earliest."""
         ...
 
     def drop(self, run_id: RunId) -> None:

@@ -22,6 +22,7 @@ from penstock.core.model import (
     Timer,
     Update,
 )
+from penstock.core.starts.unique_starts import UniqueUntil
 from penstock.core.timeline.values import TimelineEvent
 from penstock.ports.tables.visibility import PageStart as PageStart
 
@@ -77,12 +78,50 @@ class Runs(Protocol):
         """Update the memo and the search attributes."""
         ...
 
+    def replace_input(self, run: Run) -> None:
+        """Update the input and the deadlines of a run that no worker has started."""
+        ...
+
     def release(self, instance: Instance) -> None:
         """Delete a workflow id that was reserved, if it still names that run."""
         ...
 
     def succeed(self, instance: Instance) -> None:
         """Update the latest run of a workflow id."""
+        ...
+
+
+class UniqueKeyName(Struct, frozen=True):
+    """A unique key in its namespace and scope, which is what the run hosts and its type."""
+
+    namespace: str
+    scope: str
+    unique_key: str
+
+
+class UniqueKeyRow(Struct, frozen=True):
+    """The run that was started with a key last. Whether it still holds the key, its own state says."""
+
+    run_id: RunId
+    until: UniqueUntil
+    starts: int = 1
+    """How many starts it stands for, itself included."""
+    latest_at_ms: int | None = None
+    """Of a debounced start: when it begins at the latest, however many starts join it."""
+
+
+class UniqueKeys(Protocol):
+    """Rows are changed under their lock, except that a run hands its own on to its successor."""
+
+    async def get(self, name: UniqueKeyName) -> UniqueKeyRow | None: ...
+    async def lock(self, name: UniqueKeyName) -> UniqueKeyRow | None: ...
+    async def reserve(self, name: UniqueKeyName, row: UniqueKeyRow) -> bool:
+        """Insert the row unless the key has one; returns whether it was inserted."""
+        ...
+
+    def save(self, name: UniqueKeyName, row: UniqueKeyRow) -> None: ...
+    def hand_on(self, run_id: RunId, successor: RunId) -> None:
+        """Name the successor of a run in its place."""
         ...
 
 
@@ -134,6 +173,10 @@ class Activities(Protocol):
     def save(self, activity: Activity) -> None: ...
     def change(self, activity: Activity) -> None:
         """Update also its task, its task queue, its retry policy and its timeouts."""
+        ...
+
+    def replace_arguments(self, activity: Activity) -> None:
+        """Update the arguments of an activity that no worker has started, and when it is scheduled."""
         ...
 
 

@@ -46,6 +46,8 @@ class ActivityContext:
     """The `Client` of the worker; None in processes and on other engines."""
     stopped: ActivityCancellationDetails | None = None
     """Why the attempt was asked to stop; None if it was not."""
+    no_async_completion: str | None = None
+    """Why the activity cannot be completed from outside its worker; None if it can."""
 
     def shield(self) -> AbstractContextManager[None]:
         return nullcontext() if self.interruption is None else self.interruption.shield()

@@ -33,7 +33,7 @@ class ActivityInfo:
     namespace: str
     task_id: str
     task_token: str
-    """Identifies this attempt."""
+    """Identifies this attempt, for `Client.get_async_activity_handle`."""
     idempotency_key: str
     """The same for all attempts of this activity, and unique to it."""
     scheduled_time: datetime
@@ -103,7 +103,7 @@ def info_of(
         task_queue=str(task.get("task_queue") or worker.task_queue),
         namespace=worker.namespace,
         task_id=str(task["task_id"]),
-        task_token=str(task.get("activity_attempt_id") or ""),
+        task_token=f"{activity_id}/{task.get('activity_attempt_id') or ''}",
         idempotency_key=str(task.get("idempotency_key") or activity_id),
         scheduled_time=scheduled or begun,
         started_time=begun,

@@ -16,7 +16,8 @@ from penstock.sdk.converters import (
 from penstock.sdk.failures import ApplicationError, failure_of
 
 Outcome = dict[str, Any]
-"""`{"action": "complete", "result", "cost"?}`, `{"action": "fail", "failure", "cost"?}`, `{"action": "drop", …}`"""
+"""`{"action": "complete", "result", "cost"?}`, `{"action": "fail", "failure", "cost"?}`, `{"action": "drop", …}`,
+`{"action": "let_go"}`"""
 
 _AROUND: Final = ("penstock.sdk.activities.", "concurrent.futures.", "asyncio.")
 
@@ -28,6 +29,10 @@ WORKER_CRASHED: Final = "WORKER_CRASHED"
 """Failure type of a task whose process died. Retry policies may name it."""
 NOT_BEGUN: Final = "not_begun"
 """Failure code for a process that died before it started the task: the task is not to blame."""
+
+
+class CompletesAsync(BaseException):
+    """Raised by `activity.raise_complete_async`: the function returns, and the activity is completed by others."""
 
 
 class RemoteFailure(ApplicationError):
@@ -60,6 +65,11 @@ def completed(result: Envelope, cost: int | None) -> Outcome:
 
 def failed(failure: dict[str, Any], cost: int | None = None) -> Outcome:
     return _with_cost({"action": "fail", "failure": failure}, cost)
+
+
+def let_go() -> Outcome:
+    """The attempt goes on without its worker, until others complete it."""
+    return {"action": "let_go"}
 
 
 def dropped(reason: Dropped) -> Outcome:

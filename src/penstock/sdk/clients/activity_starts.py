@@ -11,6 +11,7 @@ from penstock.sdk.clients.call_types import ArgT, AsyncCallable, ResultT, awaiti
 from penstock.sdk.clients.descriptions import ActivityExecutionDescription
 from penstock.sdk.clients.handles import ActivityHandle
 from penstock.sdk.clients.interceptors import StartedActivity
+from penstock.sdk.clients.operations.async_activity import AsyncActivityHandle
 from penstock.sdk.clients.starts import ActivityStart, NamedActivityOptions, StandaloneActivityOptions
 from penstock.sdk.failures import ServerRefused
 
@@ -151,6 +152,33 @@ class ActivityStarts(BaseClient):
             result_type: type of the result.
         """
         return ActivityHandle(self._context, id, run_id=run_id, result_type=result_type)
+
+    def get_async_activity_handle(
+        self,
+        *,
+        task_token: str | None = None,
+        activity_id: str | None = None,
+        workflow_id: str | None = None,
+        run_id: str | None = None,
+    ) -> AsyncActivityHandle:
+        """Return a handle that completes an activity from outside its worker, without contacting the server.
+
+        Args:
+            task_token: `activity.info().task_token`; a report counts only for the attempt that it names.
+            activity_id: `activity.info().activity_id`, or the id of a standalone activity, for the attempt that runs.
+            workflow_id: with `activity_id`: its workflow, which the server checks.
+            run_id: with `activity_id`: its run, which the server checks.
+        """
+        if (task_token is None) == (activity_id is None):
+            raise TypeError("An activity is named by its task_token or its activity_id: pass one of them")
+        if task_token is None:
+            return AsyncActivityHandle(
+                self._context, str(activity_id), workflow_id=workflow_id, run_id=run_id
+            )
+        named, slash, attempt = task_token.rpartition("/")
+        if not slash or workflow_id is not None or run_id is not None:
+            raise ValueError("A task_token is that of activity.info(), and names workflow and run already")
+        return AsyncActivityHandle(self._context, named, attempt_id=attempt)
 
     async def list_activities(
         self, *, status: str | None = None, page_size: int = PAGE, limit: int | None = None

@@ -39,6 +39,8 @@ class WorkflowUpdateStage(StrEnum):
 
 
 OnLostLease = Literal["redeliver", "fail"]
+UniqueUntil = Literal["done", "started"]
+UniqueConflictPolicy = Literal["use_existing", "fail"]
 
 
 def update_stage(stage: WorkflowUpdateStage) -> UpdateStage:
@@ -83,6 +85,11 @@ class StartWorkflowInput:
     start_delay: timedelta | None = None
     rpc_timeout: timedelta | None = None
     """How long the server may take to answer."""
+    unique_key: str | None = None
+    unique_until: UniqueUntil | None = None
+    unique_conflict_policy: UniqueConflictPolicy | None = None
+    debounce: timedelta | None = None
+    debounce_max: timedelta | None = None
     headers: Mapping[str, Any] = field(default_factory=dict)
     """Context for interceptors of the worker; of the signal as well if it is a signal-with-start."""
 
@@ -187,6 +194,11 @@ class StartActivityInput:
     routing_key: str | None = None
     dispatch: Mapping[str, Any] | None = None
     """The configuration by which its options were resolved, and the layer of each option."""
+    unique_key: str | None = None
+    unique_until: UniqueUntil | None = None
+    unique_conflict_policy: UniqueConflictPolicy | None = None
+    debounce: timedelta | None = None
+    debounce_max: timedelta | None = None
     headers: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -410,6 +422,7 @@ def workflow_start_body(start: StartWorkflowInput, converter: DataConverter) -> 
         business_key=start.business_key,
         build_id=start.build_id,
         concurrency_key=start.concurrency_key,
+        **_unique_fields(start),
         deliver_cancel=True,
     ) | priority_fields(start.priority)
 
@@ -431,6 +444,7 @@ def activity_start_body(start: StartActivityInput, converter: DataConverter) -> 
         routing_key=start.routing_key,
         dispatch=start.dispatch,
         on_lost_lease=start.on_lost_lease,
+        **_unique_fields(start),
     )
     if start.good_until is not None:
         body |= _good_until_field(start.good_until)
@@ -500,6 +514,19 @@ def _id_policies(start: StartWorkflowInput | StartActivityInput) -> dict[str, st
     return {
         "id_reuse_policy": WorkflowIDReusePolicy(start.id_reuse_policy).value,
         "id_conflict_policy": WorkflowIDConflictPolicy(start.id_conflict_policy).value,
+    }
+
+
+def _unique_fields(start: StartWorkflowInput | StartActivityInput) -> Json:
+    waits = {"debounce_seconds": start.debounce, "debounce_max_seconds": start.debounce_max}
+    return {
+        "unique_key": start.unique_key,
+        "unique_until": start.unique_until,
+        "unique_conflict_policy": start.unique_conflict_policy,
+        **{
+            name: None if time is None else (_whole_ms(time, name.removesuffix("_seconds")) or 0) / 1000
+            for name, time in waits.items()
+        },
     }
 
 

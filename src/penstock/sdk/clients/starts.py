@@ -34,7 +34,14 @@ from penstock.sdk.clients.call_types import (
     ResultT_co,
     SelfT,
 )
-from penstock.sdk.clients.interceptors import OnLostLease, StartActivityInput, StartWorkflowInput, new_id
+from penstock.sdk.clients.interceptors import (
+    OnLostLease,
+    StartActivityInput,
+    StartWorkflowInput,
+    UniqueConflictPolicy,
+    UniqueUntil,
+    new_id,
+)
 from penstock.sdk.dispatch_options import Dispatch, config_getter, resolve_options
 from penstock.sdk.id_policies import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from penstock.sdk.priority import Priority
@@ -53,7 +60,22 @@ class HasRun(Protocol[ResultT_co]):
     def run(self, *args: Any, **kwargs: Any) -> Awaitable[ResultT_co]: ...
 
 
-class RunOptions(TypedDict, total=False):
+class UniqueOptions(TypedDict, total=False):
+    """How a start meets others with its unique key."""
+
+    unique_key: str
+    """At most one run of the type holds it; a start that finds it held returns a handle of that run."""
+    unique_until: UniqueUntil
+    """How long the run holds the key: until it is done (the default), or until a worker has started it."""
+    unique_conflict_policy: UniqueConflictPolicy
+    """If the key is held: use the run that holds it (the default), or raise `ServerRefused` (`unique_key_held`)."""
+    debounce: timedelta
+    """Begin when no other start of the key has come for so long. The input of the latest start counts."""
+    debounce_max: timedelta
+    """Begin at the latest so long after the first start; ten times `debounce` by default."""
+
+
+class RunOptions(UniqueOptions, total=False):
     """How a workflow runs, started at once or by a schedule."""
 
     task_queue: Required[str]
@@ -90,7 +112,7 @@ class StartOptions(RunOptions, total=False):
     """Identifies this start: sent again with the same id, it is the same start."""
 
 
-class StandaloneRunOptions(TypedDict, total=False):
+class StandaloneRunOptions(UniqueOptions, total=False):
     """How a standalone activity runs, started at once or by a schedule."""
 
     task_queue: str

@@ -16,6 +16,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 from penstock.sdk.clients.change_sets.calls import ChangeSetClient
 from penstock.sdk.clients.client import Client
 from penstock.sdk.clients.handles import ActivityHandle, WorkflowHandle, WorkflowUpdateHandle
+from penstock.sdk.clients.operations.async_activity import AsyncActivityHandle
 from penstock.sdk.clients.schedules.descriptions import ScheduleWarning
 from penstock.sdk.clients.schedules.handle import ScheduleHandle
 from penstock.sdk.clients.starts import ActivityStart
@@ -201,6 +202,12 @@ def _finds_activity(
     return _wrapping(call, SyncActivityHandle[ResultT])
 
 
+def _finds_async_activity(
+    call: Callable[Concatenate[InnerT, P], AsyncActivityHandle],
+) -> Callable[Concatenate[Any, P], SyncAsyncActivityHandle]:
+    return _wrapping(call, SyncAsyncActivityHandle)
+
+
 def _finds_schedule(
     call: Callable[Concatenate[InnerT, P], ScheduleHandle | Coroutine[Any, Any, ScheduleHandle]],
 ) -> Callable[Concatenate[Any, P], SyncScheduleHandle]:
@@ -330,6 +337,19 @@ class SyncChangeSetClient(_Facade[ChangeSetClient]):
     list = _iterates(ChangeSetClient.list)
 
 
+class SyncAsyncActivityHandle(_Facade[AsyncActivityHandle]):
+    """Blocking version of `AsyncActivityHandle`."""
+
+    @property
+    def id(self) -> str:
+        return self._inner.id
+
+    heartbeat = _waits(AsyncActivityHandle.heartbeat)
+    complete = _waits(AsyncActivityHandle.complete)
+    fail = _waits(AsyncActivityHandle.fail)
+    report_cancellation = _waits(AsyncActivityHandle.report_cancellation)
+
+
 class SyncScheduleHandle(_Facade[ScheduleHandle]):
     """Blocking version of `ScheduleHandle`."""
 
@@ -388,6 +408,7 @@ class SyncClient(_Facade[Client]):
     start_activity = _starts_activity(Client.start_activity)
     execute_activity = _waits(Client.execute_activity)
     get_activity_handle = _finds_activity(Client.get_activity_handle)
+    get_async_activity_handle = _finds_async_activity(Client.get_async_activity_handle)
     list_activities = _iterates(Client.list_activities)
     create_schedule = _finds_schedule(Client.create_schedule)
     get_schedule_handle = _finds_schedule(Client.get_schedule_handle)

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict, cast, get_args
 
 from penstock.schema.nearest import nearest
-from penstock.sdk.clients.interceptors import OnLostLease
-from penstock.sdk.clients.starts import StandaloneActivityOptions
+from penstock.sdk.clients.interceptors import OnLostLease, UniqueConflictPolicy, UniqueUntil
+from penstock.sdk.clients.starts import StandaloneActivityOptions, UniqueOptions
 from penstock.sdk.id_policies import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from penstock.sdk.priority import Priority
 from penstock.sdk.retry import FOR_EVER, RetryPolicy
@@ -37,6 +37,16 @@ class SendOptions(TypedDict, total=False):
     """What to do if the id belongs to a task that has not ended; `FAIL` by default."""
     idempotency_key: str
     """Sent again with the same key, it is the same task."""
+    unique_key: str
+    """At most one task of the function holds it; a send that finds it held returns a handle of that one."""
+    unique_until: UniqueUntil
+    """How long the task holds the key: until it is done (the default), or until a worker has started it."""
+    unique_conflict_policy: UniqueConflictPolicy
+    """If the key is held: use the task that holds it (the default), or raise `ServerRefused` (`unique_key_held`)."""
+    debounce: timedelta
+    """Begin when no other send of the key has come for so long. The arguments of the latest send count."""
+    debounce_max: timedelta
+    """Begin at the latest so long after the first send; ten times `debounce` by default."""
 
 
 DECORATOR_OPTIONS = (
@@ -66,6 +76,11 @@ class TaskOptions:
     id_reuse_policy: WorkflowIDReusePolicy | None = None
     id_conflict_policy: WorkflowIDConflictPolicy | None = None
     idempotency_key: str | None = None
+    unique_key: str | None = None
+    unique_until: UniqueUntil | None = None
+    unique_conflict_policy: UniqueConflictPolicy | None = None
+    debounce: timedelta | None = None
+    debounce_max: timedelta | None = None
 
     def replaced(self, given: Mapping[str, Any]) -> TaskOptions:
         """Return the options with the given ones replaced."""
@@ -93,6 +108,7 @@ class TaskOptions:
             "id": self.id,
             "id_reuse_policy": self.id_reuse_policy,
             "id_conflict_policy": self.id_conflict_policy,
+            **{each: getattr(self, each) for each in UniqueOptions.__annotations__},
         }
         if self.idempotency_key is not None:
             digest = hashlib.sha256(f"{task}\0{self.idempotency_key}".encode()).hexdigest()
@@ -129,12 +145,16 @@ def _read(name: str, value: Any) -> Any:
             return (
                 Priority(priority_key=value) if isinstance(value, int) else _of("priority", value, Priority)
             )
-        case "timeout" | "heartbeat_timeout":
+        case "timeout" | "heartbeat_timeout" | "debounce" | "debounce_max":
             return _span(name, value)
         case "good_until":
             return _aware(name, value) if isinstance(value, datetime) else _span(name, value)
         case "on_lost_lease":
-            return _lost(value)
+            return _one_of(name, value, get_args(OnLostLease))
+        case "unique_until":
+            return _one_of(name, value, get_args(UniqueUntil))
+        case "unique_conflict_policy":
+            return _one_of(name, value, get_args(UniqueConflictPolicy))
         case "id_reuse_policy":
             return WorkflowIDReusePolicy(value)
         case "id_conflict_policy":
@@ -143,10 +163,10 @@ def _read(name: str, value: Any) -> Any:
             return _text(name, value)
 
 
-def _lost(value: Any) -> OnLostLease:
-    if value not in get_args(OnLostLease):
-        raise ValueError(f"on_lost_lease is 'fail' or 'redeliver', not {value!r}")
-    return cast(OnLostLease, value)
+def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> Any:
+    if value not in choices:
+        raise ValueError(f"{name} is {' or '.join(map(repr, sorted(choices)))}, not {value!r}")
+    return value
 
 
 def _retry(value: Any) -> RetryPolicy:

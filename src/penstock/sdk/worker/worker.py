@@ -7,13 +7,13 @@ import contextlib
 import secrets
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from penstock.dispatch import DispatchConfig
-from penstock.sdk.activities.process_pool.pool import StartMethod
+from penstock.sdk.activities.process_pool.pool import StartMethod, in_processes, processes_of
 from penstock.sdk.clients.client import Client
 from penstock.sdk.dispatch_options import Dispatch, config_getter
 from penstock.sdk.plugins import Plugin, WorkerParts, checked_plugins, merged, of_workers
@@ -77,7 +77,7 @@ class Worker:
         claiming: Claiming | None = None,
         build_id: str | None = None,
         identity: str | None = None,
-        activity_executor: ThreadPoolExecutor | None = None,
+        activity_executor: ThreadPoolExecutor | ProcessPoolExecutor | None = None,
         interceptors: Sequence[Any] = (),
         metrics: WorkerMetrics | None = None,
         task_timeout: timedelta | None = None,
@@ -130,7 +130,9 @@ class Worker:
             build_id: build of this worker's code, for build rollouts.
             identity: name under which the server knows this worker; None generates one from process, host and a
                 random part.
-            activity_executor: thread pool for sync activities; None creates one with a thread per slot.
+            activity_executor: thread pool for sync activities; None creates one with a thread per slot. With a
+                `ProcessPoolExecutor` they run in as many processes of the worker's own instead, as those with
+                `runs_in="process"` do; nothing is submitted to it.
             interceptors: objects with links for activities or workflows, see `Interceptor`, outermost first. Those of
                 the client that have such links go before them.
             metrics: receiver of the worker's metrics, see `WorkerMetrics`.
@@ -168,6 +170,10 @@ class Worker:
         for each in self._plugins:
             config_of_plugins = each.configure_worker(config_of_plugins)
         self._registry = WorkerRegistry(config_of_plugins["workflows"], config_of_plugins["activities"])
+        if isinstance(activity_executor, ProcessPoolExecutor):
+            arguments["process_slots"] = process_slots or processes_of(activity_executor)
+            self._registry.activities.update(in_processes(self._registry.activities))
+            activity_executor = None
         self._dispatch = client.dispatch if dispatch is None else config_getter(dispatch)
         config = self._dispatch()
         self._options = WorkerOptions.of(

@@ -107,6 +107,11 @@ class WorkerApi:
         """Renew the lease of an activity task without heartbeat details."""
         return await self.activity_heartbeat(task, self._requested_lease)
 
+    async def let_go(self, task: Mapping[str, Any]) -> None:
+        """Free the slot of an activity that others complete."""
+        path = "/worker" + route("activity-tasks", task["task_id"], "complete-async")
+        await self._transport.work(path, self.attempt(task), idempotent=True)
+
     async def activity_heartbeat(self, task: Mapping[str, Any], body: Json) -> Json:
         """Send a heartbeat with details, which also renews the lease of the activity task."""
         path = "/worker" + route("activity-tasks", task["task_id"], "heartbeat")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.core.permissions import RouteFamily as Family
-from penstock.server.endpoints.activities import activity_operations
+from penstock.server.endpoints.activities import activity_operations, async_completion
 from penstock.server.endpoints.workflows import run_operations
 from penstock.server.operation import Operation, with_run
-from penstock.wire.requests import EndRun, InChain
+from penstock.wire.requests import CompleteActivity, EndRun, FailActivity, HeartbeatActivity, InChain
 from penstock.wire.workflows import run_operations as wire
 from penstock.wire.workflows.activity_operations import UpdateActivity
 
@@ -150,6 +150,36 @@ RUN_OPERATIONS: Final = (
         Family.WORK,
         activity_operations.run_now,
         wire.PauseRun,
+        refusals=(404, 409),
+    ),
+    Operation(
+        "POST",
+        f"{_ACTIVITY}/complete",
+        "complete_activity",
+        "Record the result of an activity from outside its worker.",
+        Family.WORK,
+        async_completion.complete,
+        CompleteActivity,
+        refusals=(404, 409),
+    ),
+    Operation(
+        "POST",
+        f"{_ACTIVITY}/fail",
+        "fail_activity",
+        "Record a failed attempt of an activity, or its cancellation, from outside its worker.",
+        Family.WORK,
+        async_completion.fail,
+        FailActivity,
+        refusals=(404, 409),
+    ),
+    Operation(
+        "POST",
+        f"{_ACTIVITY}/heartbeat",
+        "heartbeat_activity",
+        "Heartbeat an activity from outside its worker, and learn whether it was cancelled.",
+        Family.WORK,
+        async_completion.heartbeat,
+        HeartbeatActivity,
         refusals=(404, 409),
     ),
     Operation(

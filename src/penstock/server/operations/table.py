@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.core.permissions import RouteFamily as Family
-from penstock.server.endpoints.activities import activity_task_reports, standalone
+from penstock.server.endpoints.activities import activity_task_reports, async_completion, standalone
 from penstock.server.endpoints.limits import queue_settings
 from penstock.server.endpoints.matching import task_queues, worker_protocol, workers
 from penstock.server.endpoints.messaging import queries, signals_and_updates
@@ -176,6 +176,16 @@ OPERATIONS: Final = (
         activity_task_reports.heartbeat_activity_task,
         wire.HeartbeatActivityTask,
         refusals=(404,),
+    ),
+    Operation(
+        "POST",
+        f"{_AT}/{{task_id}}/complete-async",
+        "complete_activity_task_async",
+        "Let go of an activity that is completed from outside: its slot is free, its lease stays.",
+        Family.WORKER_PROTOCOL,
+        async_completion.let_go,
+        wire.ActivityLease,
+        refusals=(404, 409),
     ),
     Operation(
         "POST",

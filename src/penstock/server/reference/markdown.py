@@ -211,6 +211,12 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
                 "A surplus policy without a cap would do nothing. Set `max_open_runs` too, or unset both."
             ),
         },
+        "Unique keys": {
+            Reason.UNIQUE_KEY_HELD: (
+                "The run `run_id` of `workflow_id` holds the unique key of the start, whose unique_conflict_policy is "
+                "`fail`. Nothing was started."
+            ),
+        },
         "Task queue settings": {
             Reason.CONFIG_VERSION_CONFLICT: (
                 "The settings changed since the version in `if_version`; `current_version` is the current one. "

@@ -53,6 +53,7 @@ FILES = (
     "matching/cohorts",
     "operations/nonces",
     "schedules/schedules",
+    "workflows/unique_keys",
     "workflows/runs",
     "visibility/visibility",
     "workflows/histories",

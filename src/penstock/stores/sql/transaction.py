@@ -38,6 +38,7 @@ from penstock.stores.sql.workflows.children import SqlChildren
 from penstock.stores.sql.workflows.histories import SqlHistories
 from penstock.stores.sql.workflows.runs import SqlRuns
 from penstock.stores.sql.workflows.timers import SqlTimers
+from penstock.stores.sql.workflows.unique_keys import SqlUniqueKeys
 
 
 class SqlTx(Struct, dict=True):
@@ -74,6 +75,7 @@ class SqlTx(Struct, dict=True):
     visibility = RepositoryAttribute(SqlVisibility)
     scopes = RepositoryAttribute(SqlScopes)
     run_places = RepositoryAttribute(SqlRunPlaces)
+    unique_keys = RepositoryAttribute(SqlUniqueKeys)
     series = RepositoryAttribute(SqlSeries)
     ui_sessions = RepositoryAttribute(SqlUiSessions)
     change_sets = RepositoryAttribute(SqlChangeSets)

@@ -20,6 +20,10 @@ Invariant: no reader can tell. Two rules keep it:
   cached table meet only where they name the same id, which is what keeps inserts and saves of different tasks in one
   buffer.
 
+Only the writes that a fetch could see are drained before it (`drain_before`), with those that must precede them: of the
+rest, rows of later operations still join. A start under a cap reads the counters that the start before it changed; if
+that drained everything, none of their other writes would be executed together.
+
 Which tables a statement reads and changes is taken from its text (`catalogue.touched_tables`); a test asks SQLite's
 authorizer whether that is right for each of them.
 
@@ -52,6 +56,19 @@ class _Overtaking(NamedTuple):
     """These only if they name a row that the buffered write names."""
 
 
+class _PartialDrain(NamedTuple):
+    """The statements that are drained, in order, and what is true of those that stay."""
+
+    due: tuple[Statement, ...]
+    changed: frozenset[str]
+    touched: frozenset[str]
+    excluded: frozenset[Statement]
+
+
+PLANS_MAX = 1024
+"""Plans of partial drains that are kept; there are as many as combinations of operations that meet."""
+
+
 class WriteBuffer:
     """The writes of a group that were not executed yet."""
 
@@ -60,6 +77,8 @@ class WriteBuffer:
         self._tables = {name: table.name for table in tables for name in table.written_by}
         self._overtaking: dict[Statement, _Overtaking] = {}
         """Computed once per statement."""
+        self._plans: dict[tuple[frozenset[Statement], frozenset[Statement]], _PartialDrain] = {}
+        """By what is buffered, and what is fetched."""
         self._writes: dict[Statement, Rows] = {}
         self._changed: set[str] = set()
         self._touched: set[str] = set()
@@ -95,6 +114,37 @@ class WriteBuffer:
                 self._excluded_ids[other].update(row[0] for row in rows)
         return True
 
+    def drain_before(self, fetches: Iterable[Fetch]) -> list[tuple[Statement, Rows]]:
+        """Take out what some fetches could see, and what must be executed before that, in the order of execution.
+
+        Ids stay excluded until the buffer is empty: that costs a drain at most.
+        """
+        key = frozenset(self._writes), frozenset(fetch.statement for fetch in fetches)
+        plan = self._plans.get(key) or self._plan(*key)
+        self._changed, self._touched = set(plan.changed), set(plan.touched)
+        self._excluded = set(plan.excluded)
+        taken = [(each, self._writes.pop(each)) for each in plan.due]
+        return [(each, coalesced(rows) if each.coalesces else rows) for each, rows in taken]
+
+    def _plan(self, buffered: frozenset[Statement], fetched: frozenset[Statement]) -> _PartialDrain:
+        due = {each for each in buffered if any(_sees(fetch, each) for fetch in fetched)}
+        while more := {
+            each
+            for each in buffered - due
+            if any(each.rank < later.rank and _meet(each, later) for later in due)
+        }:
+            due |= more
+        kept = buffered - due
+        if len(self._plans) >= PLANS_MAX:
+            self._plans.clear()
+        found = self._plans[buffered, fetched] = _PartialDrain(
+            tuple(sorted(due, key=lambda each: each.rank)),
+            frozenset().union(*map(changed_tables, kept)),
+            frozenset().union(*map(touched_tables, kept)),
+            frozenset().union(*(self._overtaking_of(each).always for each in kept)),
+        )
+        return found
+
     def drain(self) -> list[tuple[Statement, Rows]]:
         """Empty the buffer; returns the writes in the order of their execution."""
         writes, self._writes = sorted(self._writes.items(), key=lambda each: each[0].rank), {}
@@ -122,6 +172,14 @@ def coalesced(rows: Iterable[tuple[Any, ...]]) -> Rows:
             places[row[:-1]] = len(found)
             found.append((row, 1))
     return [(*row, number) for row, number in found]
+
+
+def _sees(fetch: Statement, write: Statement) -> bool:
+    """Whether a fetch reads a table that a write changes, or changes one that it reads."""
+    return not (
+        changed_tables(write).isdisjoint(touched_tables(fetch))
+        and touched_tables(write).isdisjoint(changed_tables(fetch))
+    )
 
 
 @cache

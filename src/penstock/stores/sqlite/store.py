@@ -54,7 +54,7 @@ from penstock.stores.group_commit import (
 )
 from penstock.stores.sql.catalogue import Dialect, catalogue
 from penstock.stores.sql.row_cache import ImmutableCache, RowCache
-from penstock.stores.sql.session import ReadOnlySession, Rows, Session
+from penstock.stores.sql.session import Fetch, ReadOnlySession, Rows, Session
 from penstock.stores.sql.tasks.activities import ACTIVITIES
 from penstock.stores.sql.tasks.tasks import TASKS
 from penstock.stores.sql.transaction import SqlTx
@@ -391,7 +391,7 @@ class SqliteStore:
                 ) as error:  # the operation has failed: the writer is not cancelled
                     raise RuntimeError("an operation was cancelled") from error
                 if isinstance(fetches, tuple) and self._write_buffer.must_flush_before(fetches):
-                    await self._flush(cursor)
+                    await self._flush(cursor, fetches)
                 answers = execute(cursor, fetches)
                 self._row_cache.invalidate(fetch.statement for fetch in fetches)
                 if self._loop.time() > self._yield_at:
@@ -401,11 +401,16 @@ class SqliteStore:
         finally:
             coroutine.close()
 
-    async def _flush(self, cursor: sqlite3.Cursor) -> None:
-        """Execute the buffered writes. If one is refused, its operation is unknown: `DirtyFailure`."""
-        before = cursor.connection.total_changes
+    async def _flush(self, cursor: sqlite3.Cursor, before_fetches: Sequence[Fetch] | None = None) -> None:
+        """Execute the buffered writes, or those that some fetches could see.
+
+        If one is refused, its operation is unknown: `DirtyFailure`.
+        """
+        buffer, before = self._write_buffer, cursor.connection.total_changes
         try:
-            for statement, rows in self._write_buffer.drain():
+            for statement, rows in (
+                buffer.drain() if before_fetches is None else buffer.drain_before(before_fetches)
+            ):
                 for start in range(0, len(rows), ROWS_PER_CHECK):
                     if self._loop.time() > self._yield_at:
                         await self._yield_to_loop()

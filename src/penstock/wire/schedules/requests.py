@@ -12,7 +12,7 @@ from penstock.core.schedules.record import CATCHUP_S_MAX, CATCHUP_S_MIN, SCHEDUL
 from penstock.core.schedules.spec import EXPRESSIONS_MAX, JITTER_MS_MAX
 from penstock.core.schedules.spec_text import DURATION_MAX
 from penstock.wire.fields import INT_MAX, NO_NUL, Cost, Milliseconds, Name, Object, Seconds, Text1000
-from penstock.wire.requests import Dispatch, RequestModel, RetryPolicy, WithPriority
+from penstock.wire.requests import Dispatch, RequestModel, RetryPolicy, WithUniqueKey
 from penstock.wire.visibility.searches import PageToken, QueryText
 
 BATCH_SCHEDULES_MAX = 500
@@ -79,7 +79,7 @@ class SpecBody(RequestModel):
     """Which occurrence of a time of day fires that a clock change repeats; the first by default."""
 
 
-class ActionBody(WithPriority, kw_only=True):
+class ActionBody(WithUniqueKey, kw_only=True):
     """What each fire starts: a workflow, or a standalone activity if `activity_type` is given."""
 
     workflow_type: Name | None = None

@@ -205,13 +205,18 @@ async def successor(tx: Tx, source: Source, run_id: RunId) -> Run:
             continued_from=before.run_id,
             first_run_id=lineage.first_of(before),
             concurrency_key=before.lineage.concurrency_key,
+            unique_key=before.lineage.unique_key,
+            unique_until=before.lineage.unique_until,
         ),
         waits=waits.NEW_RUN_DELIVERING_CANCEL if receives_cancel else waits.NEW_RUN,
     )
 
 
 def take_id(tx: Tx, run: Run) -> None:
-    """Record a new run, and point its workflow id at it."""
+    """Record a new run, and point its workflow id and its unique key, if no other run has taken that, at it."""
+    source = run.lineage.continued_from
+    if run.lineage.unique_key is not None and source is not None:
+        tx.unique_keys.hand_on(source, run.run_id)
     tx.runs.insert(run)
     tx.runs.succeed(Instance(run.namespace, run.workflow_id, run.run_id, run.run_number))
 

@@ -22,6 +22,7 @@ from penstock.sdk.activities.execution.thread_pool import ActivityThreads
 from penstock.sdk.activities.info import ActivityInfo, WorkerIdentity, info_of, last_heartbeat_details
 from penstock.sdk.activities.outcomes import (
     WORKER_SHUTDOWN,
+    CompletesAsync,
     Outcome,
     ProcessDied,
     RemoteFailure,
@@ -30,6 +31,7 @@ from penstock.sdk.activities.outcomes import (
     dropped,
     failed,
     failure_body,
+    let_go,
     timed_out,
 )
 from penstock.sdk.activities.process_pool.pool import ProcessPool, StartMethod, check_converter, target_of
@@ -132,7 +134,7 @@ class ActivityRunner:
         self._by_task[info.task_id] = call
         try:
             outcome = await self._run_attempt(call, task.get("arguments"))
-            if outcome["action"] == "fail":
+            if outcome["action"] in ("fail", "let_go"):
                 await beats.flush()
         finally:
             if self._by_task.get(info.task_id) is call:  # this worker may already run a later attempt
@@ -300,6 +302,8 @@ class ActivityRunner:
             return self._stopped(call, asyncio.CancelledError())
         try:
             return completed(work.result(), call.context.cost)
+        except CompletesAsync:
+            return let_go()
         except (Exception, asyncio.CancelledError) as error:
             if call.why is not None and _is_stop(error):
                 return self._stopped(call, error)

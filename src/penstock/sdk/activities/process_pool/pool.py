@@ -9,7 +9,8 @@ import multiprocessing
 import pickle
 import sys
 import weakref
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from multiprocessing import util as _before_ours  # noqa: F401 - what it does at exit must be registered first
@@ -135,6 +136,19 @@ def target_of(definition: ActivityDefinition) -> str:
 def all_in_processes(definitions: Iterable[ActivityDefinition]) -> list[ActivityDefinition]:
     """Return the definitions changed to run in processes, except those that opt out or cannot be imported by name."""
     return [_in_process(each) for each in definitions]
+
+
+def in_processes(
+    definitions: Mapping[str | None, ActivityDefinition],
+) -> dict[str | None, ActivityDefinition]:
+    """Return the sync definitions that are to run in processes, by name."""
+    return {name: _in_process(each) for name, each in definitions.items() if each.kind == "thread"}
+
+
+def processes_of(executor: ProcessPoolExecutor) -> int | None:
+    """Return the number of processes that an executor would have; None if it does not say."""
+    count = getattr(executor, "_max_workers", None)
+    return count if isinstance(count, int) else None
 
 
 def _in_process(definition: ActivityDefinition) -> ActivityDefinition:

@@ -151,7 +151,13 @@ class ChildProcess:
         def heartbeat(details: tuple[Any, ...]) -> None:
             self.send("beat", (job.number, self._converter.encode_arguments(details, what)))
 
-        return ActivityContext(job.info, heartbeat, interruption=ThreadInterrupt(), converter=self._converter)
+        return ActivityContext(
+            job.info,
+            heartbeat,
+            interruption=ThreadInterrupt(),
+            converter=self._converter,
+            no_async_completion="one that runs in a process; let it run in a thread or the event loop",
+        )
 
     def _cancel(self, context: ActivityContext) -> None:
         context.cancelled.set()

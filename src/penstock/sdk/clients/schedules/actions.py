@@ -21,6 +21,8 @@ from penstock.sdk.clients.call_types import (
 )
 from penstock.sdk.clients.interceptors import (
     StartWorkflowInput,
+    UniqueConflictPolicy,
+    UniqueUntil,
     activity_start_body,
     workflow_start_body,
 )
@@ -80,6 +82,11 @@ class ScheduleActionStartWorkflow(ScheduleAction):
     priority: Priority | None
     business_key: str | None
     build_id: str | None
+    unique_key: str | None
+    unique_until: UniqueUntil | None
+    unique_conflict_policy: UniqueConflictPolicy | None
+    debounce: timedelta | None
+    debounce_max: timedelta | None
 
     @overload
     def __init__(self, workflow: AsyncMethod0[SelfT, ResultT], **options: Unpack[RunOptions]) -> None: ...

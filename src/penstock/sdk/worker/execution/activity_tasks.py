@@ -46,6 +46,8 @@ class ActivityTasks:
         action = str(outcome["action"])
         if action == "drop":
             return await self._drop(task, outcome["reason"])
+        if action == "let_go":
+            return await self._let_go(task)
         if action == "fail":
             self._failures.activity(task, outcome["failure"])
         item = {"task_id": task["task_id"], **self._api.attempt(task), **outcome}
@@ -54,6 +56,14 @@ class ActivityTasks:
         except (ServerRefused, Unreachable) as error:
             return await self._refused(task, error, action)
         return _ENDED[action]
+
+    async def _let_go(self, task: Json) -> str:
+        """Leave an activity to those who complete it, which they may have done by now."""
+        try:
+            await self._api.let_go(task)
+        except (ServerRefused, Unreachable) as error:
+            return await self._refused(task, error, "let_go")
+        return "completes_async"
 
     async def _drop(self, task: Json, reason: str) -> str:
         if reason == LEASE_ENDED or (reason != WORKER_SHUTDOWN and lease_of(task).is_over):

@@ -48,7 +48,7 @@ async def start_activity_task(call: OperationCall) -> Response:
         call, request, task_id, activity_attempt_id=request.activity_attempt_id, started=False
     ):
         permit = await permits.start(
-            call.ctx, call.namespace, task_id, _attempt(request, ""), request.lease_ms
+            call.ctx, call.namespace, task_id, attempt_of(request, ""), request.lease_ms
         )
     hold = permit.hold
     again_ms = None if hold is None else hold.look_again_at_ms
@@ -82,7 +82,7 @@ async def heartbeat_activity_task(call: OperationCall) -> Response:
             call.ctx,
             call.namespace,
             task_id,
-            _attempt(request, ""),
+            attempt_of(request, ""),
             json.dumps(details) if details.keys() - {"sequence"} else None,
             request.lease_ms,
         )
@@ -111,7 +111,7 @@ async def read_activity_task_status(call: OperationCall) -> Response:
     request: ActivityLease = call.body
     task_id = path_task_id(call)
     with TaskErrorDetails(call, request, task_id, activity_attempt_id=request.activity_attempt_id):
-        found = await activity_reports.status(call.ctx, call.namespace, task_id, _attempt(request, ""))
+        found = await activity_reports.status(call.ctx, call.namespace, task_id, attempt_of(request, ""))
     stopped = found.reason == Reason.ACTIVITY_CANCELLED.value or not found.run.is_open
     cancelled = stopped or found.cancel_requested
     return Response(
@@ -155,7 +155,7 @@ def _complete_activity(
 ) -> PendingOperation[ActivityReceipt]:
     result = Blob(payloads.parse_value(request.result, "result").blob)
     transaction = activity_reports.completion_transaction(
-        call.ctx, call.namespace, task_id, _attempt(request, digest), result, request.cost
+        call.ctx, call.namespace, task_id, attempt_of(request, digest), result, request.cost
     )
     return _pending_report(call, task_id, request, transaction)
 
@@ -175,7 +175,7 @@ def _pending_report(
 def _fail_activity(
     call: OperationCall, task_id: TaskId, request: FailActivityTask, digest: str
 ) -> PendingWork:
-    failure, report = _failure(request.failure), _attempt(request, digest)
+    failure, report = attempt_failure(request.failure), attempt_of(request, digest)
     if failure.throttled_ms is not None:
         return _fail_upstream(call, task_id, request, report, failure)
     transaction = activity_reports.failure_transaction(
@@ -195,7 +195,7 @@ async def _fail_upstream(
     return Response(_activity_receipt(receipt, request.activity_attempt_id))
 
 
-def _failure(failure: ActivityFailure) -> AttemptFailure:
+def attempt_failure(failure: ActivityFailure) -> AttemptFailure:
     extra = {
         name: value
         for name, value in {
@@ -228,7 +228,7 @@ def _hand_back_activity(
     call: OperationCall, task_id: TaskId, request: ActivityLease, digest: str
 ) -> PendingOperation[ActivityReceipt]:
     transaction = activity_reports.hand_back_transaction(
-        call.ctx, call.namespace, task_id, _attempt(request, digest)
+        call.ctx, call.namespace, task_id, attempt_of(request, digest)
     )
     return _pending_report(call, task_id, request, transaction)
 
@@ -267,7 +267,7 @@ def _activity_task_errors(call: OperationCall, lease: ActivityLease, task_id: Ta
     )
 
 
-def _attempt(request: ActivityLease, digest: str) -> Report:
+def attempt_of(request: ActivityLease, digest: str) -> Report:
     return Report(request.lease_owner, request.activity_attempt_id, digest)
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from penstock.core.model import PREFETCH_BUFFER, TaskKind
 from penstock.core.scheduling.dispatch import PollStatus
-from penstock.core.scheduling.leases import lease_ends_after_ms
+from penstock.core.scheduling.leases import ASYNC_OWNER, lease_ends_after_ms
 from penstock.core.scheduling.polls import HISTORY_PAGE_DEFAULT, Leased, Poll
 from penstock.engine.matching import combined_poll
 from penstock.engine.matching.dispatcher import PollAnswer
@@ -24,6 +24,7 @@ from penstock.server.operation import OperationCall, Response
 from penstock.wire.matching.tasks import activity_task, workflow_task
 from penstock.wire.messaging.update_validation import TASK_KIND as UPDATE_VALIDATION
 from penstock.wire.numbers import to_micro, to_milli
+from penstock.wire.request_parser import field_error
 from penstock.wire.requests import (
     HeartbeatWorker,
     PollTasks,
@@ -39,6 +40,8 @@ DISCONNECT_GRACE_S = 0.02
 
 async def register(call: OperationCall) -> Response:
     request: RegisterWorker = call.body
+    if request.worker_id == ASYNC_OWNER:
+        raise field_error("worker_id", f"{ASYNC_OWNER} names the owner of leases that no worker holds")
     advertised = {
         "capabilities": request.capabilities or [],
         "capability_manifest": request.capability_manifest or {},

@@ -58,6 +58,7 @@ def start_response(started: StartResult) -> Response:
         "payload_codec": CODEC,
         "outcome": started.outcome.value,
         **responses.standing(run),
+        **responses.unique(run),
         **({"waits_to_start": True} if run.waits.to_start else {}),
     }
     if started.deduplicated:

@@ -13,6 +13,13 @@ from penstock.core.history.commands import ScheduleActivity
 from penstock.core.id_policies import IdConflictPolicy, IdReusePolicy
 from penstock.core.model import Blob, PriorityOverride, TaskPriority
 from penstock.core.scheduling.worker_deaths import ON_LOST_LEASE
+from penstock.core.starts.unique_starts import (
+    LONGEST_DELAYS,
+    Debounce,
+    UniqueConflictPolicy,
+    UniqueStart,
+    UniqueUntil,
+)
 from penstock.engine.workflows.starts import STANDALONE_TYPE, DuplicatePolicy, Start
 from penstock.errors import ValidationFailed
 from penstock.settings import LimitPolicy
@@ -54,6 +61,8 @@ def parse_workflow_start(
     errors |= run_timeout_errors(request)
     if errors:
         raise ValidationFailed(errors)
+    delay_ms = ms_of(request.start_delay_seconds, request.start_delay_ms) or 0
+    unique = _unique(request, delay_ms)
     return Start(
         namespace=namespace,
         workflow_type=request.workflow_type,
@@ -69,9 +78,10 @@ def parse_workflow_start(
         priority=priority(request),
         build_id=request.build_id or request.compatibility,
         start_key=key,
-        delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
+        delay_ms=_first_delay_ms(unique, delay_ms),
         delivers_cancel=bool(request.deliver_cancel),
         concurrency_key=request.concurrency_key,
+        unique=unique,
     )
 
 
@@ -79,6 +89,11 @@ def parse_activity_start(
     request: StartActivity, namespace: str, key: str | None
 ) -> tuple[Start, ScheduleActivity]:
     arguments = Blob(payloads.parse(request.input, "input").blob)
+    delay_ms = ms_of(request.start_delay_seconds, request.start_delay_ms) or 0
+    unique = _unique(request, delay_ms)
+    if unique is not None and unique.debounce is not None and (request.good_until or request.good_for_ms):
+        problem = "a debounced start has no latest start; debounce_max_seconds bounds its delay"
+        raise ValidationFailed({"good_until" if request.good_until else "good_for_ms": [problem]})
     start = Start(
         namespace=namespace,
         workflow_type=STANDALONE_TYPE,
@@ -90,6 +105,7 @@ def parse_activity_start(
         priority=priority(request),
         build_id=request.build_id,
         start_key=key,
+        unique=unique,
     )
     fitting = activity_timeouts if request.dispatch is None else layered_timeouts
     timeouts = fitting(
@@ -108,7 +124,7 @@ def parse_activity_start(
         priority=PriorityOverride(cost=request.cost_estimate),
         routing_key=request.routing_key,
         dispatch=None if request.dispatch is None else msgspec.to_builtins(request.dispatch),
-        delay_ms=ms_of(request.start_delay_seconds, request.start_delay_ms) or 0,
+        delay_ms=_first_delay_ms(unique, delay_ms),
         good_until_ms=instant_of(request.good_until, "good_until"),
         good_for_ms=request.good_for_ms,
     )
@@ -131,6 +147,52 @@ def _id_policies(request: StartWorkflow | StartActivity) -> dict[str, Any]:
         problem = "terminate_existing starts a new run under the same id, which reject_duplicate forbids"
         raise ValidationFailed({"id_conflict_policy": [problem]})
     return policies
+
+
+def _unique(request: StartWorkflow | StartActivity, delay_ms: int) -> UniqueStart | None:
+    """The unique key of a start, with how long it is debounced; fields that contradict each other are an error."""
+    debounced = request.debounce_seconds
+    until, conflict = request.unique_until, request.unique_conflict_policy
+    for name in ("unique_until", "unique_conflict_policy", "debounce_seconds", "debounce_max_seconds"):
+        if request.unique_key is None and getattr(request, name) is not None:
+            raise ValidationFailed({name: ["needs unique_key"]})
+    if request.unique_key is None:
+        return None
+    problem = None if debounced is None else _debounce_problem(request, delay_ms)
+    if debounced is None and request.debounce_max_seconds is not None:
+        problem = ("debounce_max_seconds", "needs debounce_seconds")
+    if problem is not None:
+        raise ValidationFailed({problem[0]: [problem[1]]})
+    default = UniqueUntil.DONE if debounced is None else UniqueUntil.STARTED
+    return UniqueStart(
+        request.unique_key,
+        default if until is None else UniqueUntil(until),
+        UniqueConflictPolicy(conflict or UniqueConflictPolicy.USE_EXISTING),
+        None if debounced is None else _debounce(debounced, request.debounce_max_seconds),
+    )
+
+
+def _debounce_problem(request: StartWorkflow | StartActivity, delay_ms: int) -> tuple[str, str] | None:
+    """The field of a debounced start that contradicts the others, and why."""
+    longest = request.debounce_max_seconds
+    if request.unique_until == "done":
+        return "unique_until", "must be started: inputs that come while the run works would be lost"
+    if request.unique_conflict_policy == "fail":
+        return "unique_conflict_policy", "contradicts debounce_seconds, by which a start joins the one before"
+    if delay_ms:
+        return "start_delay_seconds", "contradicts debounce_seconds; send one of them"
+    if longest is not None and longest < (request.debounce_seconds or 0):
+        return "debounce_max_seconds", "must be at least debounce_seconds"
+    return None
+
+
+def _debounce(seconds: float, longest: float | None) -> Debounce:
+    delay_ms = round(seconds * 1000)
+    return Debounce(delay_ms, delay_ms * LONGEST_DELAYS if longest is None else round(longest * 1000))
+
+
+def _first_delay_ms(unique: UniqueStart | None, delay_ms: int) -> int:
+    return delay_ms if unique is None or unique.debounce is None else unique.debounce.delay_ms
 
 
 def priority(request: StartWorkflow | StartActivity) -> TaskPriority:

@@ -58,6 +58,12 @@ class SqlRunPlaces(Repository):
         found = (await self._session.fetch("next_line", after))[0][1]
         return None if found is None else int(found)
 
+    async def standing_lines(self, namespace: str) -> Sequence[int]:
+        name = namespace_name(namespace)
+        whole = await self._session.fetch("standing_lines", name, f"{name}!")
+        parts = await self._session.fetch("standing_lines", f"{name}/", f"{name}0")
+        return [int(row[1]) for row in (*whole, *parts)]
+
     async def open_runs(self, namespace: str, after: PageStart | None, limit: int) -> Sequence[PageStart]:
         start = (after.started_at_ms, after.run_id) if after else (-1, "")
         rows = await self._session.fetch("open_runs", namespace, *start, limit)
@@ -72,6 +78,9 @@ class SqlRunPlaces(Repository):
 
     def move(self, run_id: RunId, scope_id: int) -> None:
         self._session.record("move_place", run_id, scope_id)
+
+    def postpone(self, run_id: RunId, ready_at_ms: int) -> None:
+        self._session.record("postpone_place", run_id, ready_at_ms)
 
     def drop(self, run_id: RunId) -> None:
         self._session.record("drop_places", run_id)

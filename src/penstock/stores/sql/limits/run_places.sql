@@ -66,6 +66,14 @@ SELECT q.n, {run_place}
 -- takes: after bigint
 SELECT 1, min(t.scope_id) FROM run_places t WHERE t.waiting = 1 AND t.scope_id > :after;
 
+-- name: standing_lines
+-- unmerged
+-- takes: first text, beyond text
+SELECT 1, t.scope_id FROM scopes t
+ WHERE t.name >= :first AND t.name < :beyond
+   AND EXISTS (SELECT 1 FROM run_places p WHERE p.scope_id = t.scope_id AND p.waiting = 1)
+ ORDER BY t.scope_id;
+
 -- name: open_runs
 -- unmerged
 -- takes: namespace text, after_ms bigint, after_id text, most bigint
@@ -85,6 +93,10 @@ UPDATE run_places SET run_id = q.successor FROM {rows} WHERE run_places.run_id =
 -- name: move_place
 -- takes: run_id text, scope_id bigint
 UPDATE run_places SET scope_id = q.scope_id FROM {rows} WHERE run_places.run_id = q.run_id AND run_places.waiting = 1;
+
+-- name: postpone_place
+-- takes: run_id text, ready_at_ms bigint
+UPDATE run_places SET ready_at_ms = q.ready_at_ms FROM {rows} WHERE run_places.run_id = q.run_id AND run_places.waiting = 1;
 
 -- name: insert_place
 -- takes: run_id text, scope_id bigint, waiting bigint, level bigint, ready_at_ms bigint

@@ -39,6 +39,8 @@ class SqlRetention(Repository):
 
     def forget(self, run: Run, instance: Instance | None = None) -> None:
         self._session.record("forget_run", run.run_id)
+        if run.lineage.unique_key is not None:
+            self._session.record("forget_unique_key", run.run_id)
         if instance is None:
             self._session.record("forget_instance", run.namespace, run.workflow_id, run.run_id)
         else:

@@ -87,3 +87,8 @@ class SqlActivities(CachedRepository[Activity]):
         self._session.record(
             "change_activity", activity.activity_id, activity.task_id, activity.task_queue, retry, timeouts
         )
+
+    def replace_arguments(self, activity: Activity) -> None:
+        self._session.record(
+            "replace_activity_arguments", activity.activity_id, activity.arguments, activity.scheduled_at_ms
+        )

@@ -31,6 +31,11 @@ UPDATE activities
        worker_deaths = q.worker_deaths, quarantined = q.quarantined
   FROM {rows} WHERE activities.activity_id = q.activity_id;
 
+-- name: replace_activity_arguments
+-- takes: activity_id text, arguments text, scheduled_at_ms bigint
+UPDATE activities SET arguments = q.arguments, scheduled_at_ms = q.scheduled_at_ms
+  FROM {rows} WHERE activities.activity_id = q.activity_id;
+
 -- name: change_activity
 -- takes: activity_id text, task_id text, task_queue text, retry text, timeouts text
 UPDATE activities

@@ -201,6 +201,11 @@ class SqlRuns(CachedRepository[Run]):
         self._session.record("save_run_attributes", run.run_id, run.memo, run.search_attributes)
         replace_entries(self._session, run)
 
+    def replace_input(self, run: Run) -> None:
+        record_uses(self._session, run.run_id, run.input)
+        deadlines = run.execution_deadline_at_ms, run.run_deadline_at_ms
+        self._session.record("replace_run_input", run.run_id, run.input, *deadlines)
+
     def release(self, instance: Instance) -> None:
         self._session.record("release_instance", instance.namespace, instance.workflow_id, instance.run_id)
 

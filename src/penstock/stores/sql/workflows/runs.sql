@@ -69,6 +69,12 @@ UPDATE runs
 -- takes: run_id text, memo text, search_attributes text
 UPDATE runs SET memo = q.memo, search_attributes = q.search_attributes FROM {rows} WHERE runs.run_id = q.run_id;
 
+-- name: replace_run_input
+-- takes: run_id text, input text, execution_deadline_at_ms bigint, run_deadline_at_ms bigint
+UPDATE runs SET input = q.input, execution_deadline_at_ms = q.execution_deadline_at_ms,
+       run_deadline_at_ms = q.run_deadline_at_ms
+  FROM {rows} WHERE runs.run_id = q.run_id;
+
 -- name: release_instance
 -- takes: namespace text, workflow_id text, run_id text
 DELETE FROM instances WHERE (namespace, workflow_id, run_id) IN (SELECT q.namespace, q.workflow_id, q.run_id FROM {rows});

@@ -1,0 +1,1 @@
+"""Starts that meet other starts."""
