@@ -183,13 +183,18 @@ def generate(model: ModelFile, seed: int, tasks_max: int) -> Workload:
     last_ms = max((each[0] for each in arrivals), default=0)
     return Workload(
         [each[3] for each in arrivals],
-        tuple(_pool(each) for each in model.workers),
+        pools_of(model),
         tuple(limits_of(model)),
         round(start.timestamp() * 1000),
         max(duration_ms, 1),
         max(duration_ms, last_ms) * DRAIN_FACTOR + DRAIN_LEAST_MS,
         milliseconds(model.lease),
     )
+
+
+def pools_of(model: ModelFile) -> tuple[WorkerPool, ...]:
+    """The workers of the file."""
+    return tuple(_pool(each) for each in model.workers)
 
 
 def limits_of(model: ModelFile) -> Iterator[LimitSettings]:

@@ -1,0 +1,126 @@
+"""`penstock simulate find`: the smallest change that meets a target."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli.grammar import verb
+from penstock.cli.output.exits import Exit
+from penstock.cli.simulation.live import live_state
+from penstock.cli.simulation.running import (
+    SAMPLING,
+    in_background,
+    read_load,
+    refusals,
+    run_workload,
+    simulated,
+)
+from penstock.cli.transport.session import CliSession
+from penstock.errors import InvalidInput, Reason
+
+if TYPE_CHECKING:
+    from penstock.cli.output.screen import Screen
+    from penstock.simulator.load_source import LoadSource
+    from penstock.simulator.search.targets import SearchTarget
+
+LIVE = "live"
+_HORIZON_FACTOR = 2
+
+
+@verb(
+    "find",
+    example="penstock simulate find monday.toml --target 'p95 wait of tenant-a in invoices <= 30s' --may workers",
+)
+@click.argument("load", metavar="MODEL|TRACE|live", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--target",
+    required=True,
+    metavar="TEXT",
+    help="'p95 wait [of KEY] in QUEUE <= TIME', 'backlog of QUEUE gone within TIME' or '… gone by 09:00' (UTC).",
+)
+@click.option(
+    "--may",
+    "knobs",
+    multiple=True,
+    required=True,
+    metavar="WHAT",
+    help="What may be raised: workers[:QUEUE], queue:NAME.SETTING, queue:NAME.weights.KEY …; repeatable, in order.",
+)
+@SAMPLING
+@click.pass_obj
+def find(
+    session: CliSession,
+    load: Path,
+    target: str,
+    knobs: tuple[str, ...],
+    seed: int,
+    replications: int,
+    tasks_max: int,
+) -> None:
+    """Find the smallest change that meets a target; exit code 1 if there is none."""
+    import msgspec
+
+    from penstock.cli.simulation.display import draw, draw_answer
+    from penstock.simulator.search.consequences import agreement, cost, next_limit
+    from penstock.simulator.search.knobs import parse_knob
+    from penstock.simulator.search.search import Search
+    from penstock.simulator.search.targets import parse_target
+
+    with refusals():
+        wanted = parse_target(target)
+        loaded = _load(session, load, wanted, tasks_max)
+        first = loaded.workload(seed, tasks_max)
+        may = [parse_knob(first, each) for each in knobs]
+        with in_background() as on_progress:
+            run = partial(run_workload, on_progress)
+            search = Search(loaded, wanted, may, run, seed=seed, tasks_max=tasks_max)
+            answer = asyncio.run(search.find())
+        result, sentences = None, [answer.sentence]
+        if answer.changes:
+            is_live = str(load) == LIVE
+            comparison, result = simulated(
+                loaded,
+                answer.changes,
+                seed=seed,
+                replications=min(replications, 3) if is_live else replications,
+                tasks_max=tasks_max,
+            )
+            after = loaded.with_changes(answer.changes).workload(seed, tasks_max)
+            if not is_live:
+                sentences.append(agreement(search.target, search.name, comparison.runs[1]))
+            sentences += [cost(wanted, result), next_limit(after, search.name)]
+    sentence = " ".join(each for each in sentences if each)
+
+    def show(screen: Screen) -> None:
+        draw_answer(screen, answer, sentence)
+        if result is not None and str(load) != LIVE:
+            draw(screen, result)
+
+    facts = {
+        "sentence": sentence,
+        "is_met": answer.is_met,
+        "changes": [str(each) for each in answer.changes],
+        "trials": answer.trials,
+    }
+    session.show_data(facts | {"result": msgspec.to_builtins(result)}, show)
+    raise click.exceptions.Exit(int(Exit.DONE if answer.is_met else Exit.REFUSED))
+
+
+def _load(session: CliSession, load: Path, target: SearchTarget, tasks_max: int) -> LoadSource:
+    """The state of the server if `live` is asked for, else a file."""
+    if str(load) != LIVE:
+        return read_load(load, tasks_max)
+    from penstock.simulator.live.live_load import LiveLoad
+
+    if target.quantile is not None:
+        message = (
+            "From the state of a server the end of a backlog is found: 'backlog of QUEUE gone within TIME'."
+        )
+        raise InvalidInput(Reason.VALIDATION_FAILED, message)
+    state = live_state(session.connect(), target.queue, None, None)
+    return LiveLoad.of(state, target.at_start(state.now_ms).most_ms * _HORIZON_FACTOR)
