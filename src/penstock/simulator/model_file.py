@@ -188,7 +188,7 @@ def generate(model: ModelFile, seed: int, tasks_max: int) -> Workload:
         round(start.timestamp() * 1000),
         max(duration_ms, 1),
         max(duration_ms, last_ms) * DRAIN_FACTOR + DRAIN_LEAST_MS,
-        milliseconds(model.lease),
+        lease_ms=milliseconds(model.lease),
     )
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from penstock.simulator.live.live_model import RUNNING
 from penstock.simulator.model_file import ArrivalsModel, ChangeModel, ModelFile, WorkersModel, milliseconds
 
-TASKS_PER_RUN = 600
+TASKS_PER_RUN = 400
 ROUNDS_LEAST = 8
 """So many times a slot is used at least, where the backlog allows."""
 CAP_LEAST = 8
@@ -66,10 +66,15 @@ def scale_for(models: Sequence[ModelFile], horizon_ms: float) -> FluidScale:
         return FluidScale()
     slots = min(max(1, sum(pool.count * pool.slots for pool in each.workers)) for each in models)
     caps = [cap for each in models for cap in _caps(each)]
-    time = max(1.0, min(tasks / TASKS_PER_RUN, tasks / (ROUNDS_LEAST * min([slots, *caps]))))
+    waiting = max(1, min(_backlog(each) for each in models))
+    time = max(1.0, min(tasks / TASKS_PER_RUN, waiting / (ROUNDS_LEAST * min([slots, *caps]))))
     size = max(1, ceil(tasks / time / TASKS_PER_RUN))
     size = min([size, slots // CAP_LEAST, *(cap // CAP_LEAST for cap in caps)])
     return FluidScale(max(time, tasks / max(1, size) / TASKS_PER_RUN), max(1, size))
+
+
+def _backlog(model: ModelFile) -> int:
+    return sum(each.count or 0 for each in model.arrivals if each.type != RUNNING)
 
 
 def _tasks(model: ModelFile, horizon_ms: float) -> float:

@@ -115,7 +115,7 @@ class LiveForecast:
         found = [await self._of_model(each, scale, horizon_ms, run, queue) for each in self.models]
         base, altered = found[0], found[1] if self._changes else []
         return Forecast(
-            summary=" ".join(_sentences(base, altered, self._live.now_ms)),
+            summary=" ".join(filter(None, _sentences(base, altered, self._live.now_ms))),
             input_hash=self._hash(version),
             as_of=datetime.fromtimestamp(self._live.now_ms / 1000, UTC).isoformat(timespec="seconds"),
             changes=tuple(map(str, self._changes)),
@@ -176,7 +176,7 @@ class LiveForecast:
         load = LiveLoad(model, self._live.now_ms, horizon_ms, scale)
         workload = load.workload(self._seed, TASKS_MAX)
         measures = await run(workload, label)
-        of_keys: dict[tuple[QueueName, str], float] = {}
+        of_keys: dict[tuple[QueueName, str], float | None] = {}
         dispatches = measures.dispatches
         backlog = {
             index for index, each in enumerate(workload.arrivals) if each.at_ms <= 1 and each.type != RUNNING
@@ -189,7 +189,7 @@ class LiveForecast:
                 of_keys[(each.queue, each.kind), each.key] = at_ms * scale.time
         for index in backlog - seen:
             each = workload.arrivals[index]
-            of_keys.pop(((each.queue, each.kind), each.key), None)
+            of_keys[(each.queue, each.kind), each.key] = None
         gone = {
             name: queue.cleared_at_ms * scale.time
             for name, queue in measures.queues.items()
@@ -230,7 +230,8 @@ class _Ends(Struct, frozen=True):
     """When backlogs were gone in one run, in the time of the server."""
 
     gone: Mapping[QueueName, float]
-    of_keys: Mapping[tuple[QueueName, str], float]
+    of_keys: Mapping[tuple[QueueName, str], float | None]
+    """None: a part of it was left."""
 
 
 def _gone(found: Sequence[float | None]) -> Gone:
@@ -258,7 +259,7 @@ def _fluid_ms(balance: FlowBalance, flow: Flow) -> float:
 
 def _sentences(base: Sequence[QueueForecast], altered: Sequence[QueueForecast], now_ms: int) -> Iterator[str]:
     if not base:
-        yield "Nothing waits there."
+        yield "No task waits, so nothing has to drain."
     for index, before in enumerate(base):
         after = altered[index] if altered else before
         name = after.queue if after.kind == "activity" else f"{after.queue} (workflow tasks)"

@@ -45,4 +45,4 @@ class LiveLoad(Struct, frozen=True):
 
     def workload(self, seed: int, tasks_max: int) -> Workload:
         found = generate(shrunk(self.model, self.scale, self.horizon_ms), seed, tasks_max)
-        return replace(found, until_ms=found.duration_ms, start_ms=self.now_ms)
+        return replace(found, until_ms=found.duration_ms, start_ms=self.now_ms, until_clear=True)

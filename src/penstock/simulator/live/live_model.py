@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import ceil, sqrt
+from math import sqrt
 from typing import Any
 
 from msgspec import Struct
@@ -27,8 +27,11 @@ from penstock.simulator.model_file import (
 WINDOW_MS = 600_000
 """How far back samples count."""
 BURST_SHARE = 0.5
-BURST_STEPS = 0.1
-"""A tenth of the steps with more than half of the arrivals is a burst, which is not expected again."""
+"""Without samples: a last minute with more arrivals than half of what waits is a burst."""
+BURST_FACTOR = 5
+BURST_STEPS_MAX = 6
+BURST_STEPS_SHARE = 0.3
+"""A few steps, each with a multiple of the arrivals of all others, are a burst, which is not expected again."""
 OTHER_KEYS_MAX = 50
 SPREAD = 2.0
 """Half the width of a 95 % interval, in standard deviations."""
@@ -77,7 +80,7 @@ def live_model(bodies: ServerBodies, given: Given = Given()) -> LiveModel:  # no
     """The model of a state.
 
     Raises:
-        InvalidInput: nothing waits, or how long its tasks take is not known.
+        InvalidInput: how long the tasks of a queue take is not known.
     """
     parts = [
         (flow, queue)
@@ -85,10 +88,6 @@ def live_model(bodies: ServerBodies, given: Given = Given()) -> LiveModel:  # no
         for kind in TaskKind
         if (flow := _flow(queue, kind, bodies.now_ms, given)) is not None
     ]
-    if not parts:
-        raise InvalidInput(
-            Reason.VALIDATION_FAILED, "No task waits or runs there, so there is nothing to forecast."
-        )
     streams = [stream for flow, queue in parts for stream in _streams(flow, queue)]
     flows = [flow for flow, _ in parts]
     model = ModelFile(
@@ -156,15 +155,19 @@ def _seen(series: Mapping[str, Any], stats: Mapping[str, Any], running: int, now
         mean_ms = max(running, 1) * MINUTE_MS / went if went else None
         return _Seen(0.0 if is_burst else came, came, went, mean_ms, round(came) if is_burst else 0)
     window_ms = max(step_ms, now_ms - min(added))
-    counts = sorted(value * step_ms / 1_000 for value in added.values())
-    came, burst = sum(counts), 0.0
-    highest = counts[-ceil(len(counts) * BURST_STEPS) :]
-    if sum(highest) > BURST_SHARE * came and came > went:
-        burst = sum(highest)
-        window_ms = max(step_ms, window_ms - len(highest) * step_ms)
-    arrived = came - burst
+    counts = [value * step_ms / 1_000 for value in added.values()]
+    burst = _burst(counts) if sum(counts) > went else []
+    window_ms = max(step_ms, window_ms - len(burst) * step_ms)
+    arrived = sum(counts) - sum(burst)
     mean_ms = sum(runs.values()) * step_ms / went
-    return _Seen(arrived * MINUTE_MS / window_ms, arrived, went, mean_ms or None, round(burst))
+    return _Seen(arrived * MINUTE_MS / window_ms, arrived, went, mean_ms or None, round(sum(burst)))
+
+
+def _burst(counts: Sequence[float]) -> list[float]:
+    """The steps that stand out from all others, if they are few."""
+    steps = [each for each in counts if each > max(counts) / BURST_FACTOR]
+    rest = len(counts) - len(steps)
+    return steps if rest and len(steps) <= min(BURST_STEPS_MAX, BURST_STEPS_SHARE * len(counts)) else []
 
 
 def _points(series: Mapping[str, Any], name: str) -> Iterator[tuple[int, float]]:

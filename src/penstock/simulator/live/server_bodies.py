@@ -79,7 +79,7 @@ def _of_queue(queue: QueueBodies, kind: TaskKind) -> dict[str, Any]:
     for each in RecordedLimits(0).settings("", {(queue.name, kind.value): config}):
         settings |= {name: value for name, value in each.settings.items() if name != "task_queue_type"}
     for name, limit in queue.limits[kind.value].get("limits", {}).items():
-        if limit["value"] not in (None, False) and (name, limit["value"]) != ("dispatch_window", "minute"):
+        if _is_set(limit["value"]) and (name, limit["value"]) != ("dispatch_window", "minute"):
             settings[name] = limit["value"]
     return settings
 
@@ -89,7 +89,7 @@ def _of_scope(name: str, shown: Mapping[str, Any], now_ms: int) -> Iterator[Chan
     if found is None:
         return
     target, named = found
-    settings = {each: shown[each] for each in _OF_SCOPES if shown.get(each) not in (None, False)}
+    settings = {each: shown[each] for each in _OF_SCOPES if _is_set(shown.get(each))}
     if settings and settings != {"dispatch_window": "minute"}:
         yield _change_of(0, target, {**settings, **named})
     cooling = shown.get("cooling") or {}
@@ -97,6 +97,11 @@ def _of_scope(name: str, shown: Mapping[str, Any], now_ms: int) -> Iterator[Chan
         ends = f"{max(1, instant(cooling['until']) - now_ms)}ms"
         yield _change_of(0, target, {"paused": True, **named})
         yield _change_of(ends, target, {"paused": False, **named})
+
+
+def _is_set(value: object) -> bool:
+    """Whether a setting limits anything; 0 does."""
+    return value is not None and value is not False
 
 
 def _change_of(at: Time, target: LimitTarget, settings: dict[str, Any]) -> ChangeModel:
