@@ -65,6 +65,7 @@ from penstock.server.handler import ServerContext
 from penstock.server.in_process import send_request
 from penstock.server.metrics import Metrics
 from penstock.server.protocol import BoundedProtocol
+from penstock.server.simulation_process import PenstockSimulation
 from penstock.settings import CoordinationKind, LogFormat, LogPolicy, Settings, StoreKind, load
 from penstock.simulator.engine_driver import SimulatedClock, SimulationHost
 from penstock.stores import archive
@@ -126,7 +127,9 @@ async def assembled(
             coordination=coordination,
             drivers=Drivers(settings.external_storage),
             archive=_archive(settings),
+            simulations=PenstockSimulation(),
         )
+        stack.push_async_callback(ctx.simulation_runs.close)
         await namespaces.ensure(ctx, settings.default_namespace)
         _log_declaration(await admission.declare(ctx, settings.admission, settings.server_id), settings)
         dispatcher = Dispatcher(ctx)

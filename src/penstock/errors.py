@@ -145,6 +145,8 @@ class Reason(StrEnum):
     CHANGE_SET_NOT_FOUND = "change_set_not_found"
     CHANGE_SET_STALE = "change_set_stale"
     CHANGE_SET_STATE_CONFLICT = "change_set_state_conflict"
+    SIMULATION_NOT_FOUND = "simulation_not_found"
+    TOO_MANY_SIMULATIONS = "too_many_simulations"
     TOO_MANY_FAIRNESS_KEYS = "too_many_fairness_keys"
     RATE_LIMIT_NOT_FOR_WORKFLOW_TASKS = "rate_limit_not_for_workflow_tasks"
     OVERRIDE_CONFLICT = "override_conflict"

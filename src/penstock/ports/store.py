@@ -43,6 +43,7 @@ from penstock.ports.tables.runs import (
 )
 from penstock.ports.tables.schedules import Schedules
 from penstock.ports.tables.series import Series
+from penstock.ports.tables.simulations import Simulations
 from penstock.ports.tables.streams import Messages, Streams
 from penstock.ports.tables.tasks import Queries, Queues, Tasks
 from penstock.ports.tables.ui_sessions import UiSessions
@@ -112,6 +113,8 @@ class Tx(Protocol):
     def scopes(self) -> Scopes: ...
     @property
     def change_sets(self) -> ChangeSets: ...
+    @property
+    def simulations(self) -> Simulations: ...
     @property
     def run_places(self) -> RunPlaces: ...
     @property

@@ -105,11 +105,15 @@ class FlowBalance(Struct, frozen=True):
                 yield Overload(each.subject, each.what, needed, each.there)
 
     def binding(self, name: QueueName) -> Sequence[tuple[Resource, float]]:
-        """The resources of a queue with the attempts per minute that each allows, the tightest first."""
+        """The resources of a queue with the attempts per minute that each allows, the tightest first.
+
+        A queue that needs nothing is bound by nothing.
+        """
         found = [
             (each, each.most_per_minute(name, self.demands)) for each in self.resources if name in each.units
         ]
-        return sorted(found, key=lambda each: each[1])
+        nothing = Resource(name[0], "slots of workers", 0.0, {name: 0.0}, f"workers:{name[0]}")
+        return sorted(found, key=lambda each: each[1]) or [(nothing, float("inf"))]
 
     def demand(self, name: QueueName) -> Demand:
         return next((each for each in self.demands if each.name == name), Demand(name, 0.0, 0.0, 0.0))

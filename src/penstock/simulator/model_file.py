@@ -151,12 +151,22 @@ def read_model(path: Path) -> ModelFile:
         document = read_toml_file(path, FILE_BYTES_MAX).document
     except InvalidValue as problem:
         raise _invalid(f"{path} {problem.message}") from None
+    return model_of(document, str(path))
+
+
+def model_of(document: dict[str, Any], name: str) -> ModelFile:
+    """A model from its tables.
+
+    Args:
+        document: the tables.
+        name: what the message of a refusal calls it.
+    """
     try:
         model = parse_strict(document, ModelFile)
         _check(model)
     except ValidationFailed as refused:
-        lines = (f"{name}: {text}" for name, texts in refused.details["errors"].items() for text in texts)
-        raise _invalid(f"{path} is not a model. " + "; ".join(lines)) from None
+        lines = (f"{field}: {text}" for field, texts in refused.details["errors"].items() for text in texts)
+        raise _invalid(f"{name} is not a model. " + "; ".join(lines)) from None
     return model
 
 

@@ -177,6 +177,7 @@ async def test_arrivals_beyond_the_slots_are_said_at_once_not_to_drain() -> None
     [
         (queue_bodies({"a": 5}), 0, "the 0 slots of workers of q allow 0"),
         (queue_bodies({"a": 5}, unserved=2), 1, "no worker takes 2 of them"),
+        (queue_bodies({"a": 5}, unserved=5), 1, "no worker takes 5 of them"),
         (queue_bodies({"a": 5}, limits={"paused": True}), 1, "dispatches while it is paused of q allow 0"),
         (queue_bodies({"a": 5}, limits={"max_active_leases_per_queue": 0}), 1, "max_active_leases_per_queue"),
     ],
@@ -213,7 +214,7 @@ def test_unknown_durations_are_asked_for() -> None:
 
 
 def test_a_change_set_is_a_change_of_its_settings() -> None:
-    items = [
+    items: list[dict[str, Any]] = [
         {"target": "queue:q", "setting": "max_active_leases", "fairness_key": None, "after": 5},
         {"target": "queue:q", "setting": "fairness_weight_override", "fairness_key": "a.b", "after": 3.0},
         {"target": "queue:q", "setting": "rps_limit", "fairness_key": "a", "after": 2.0},

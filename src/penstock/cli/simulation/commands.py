@@ -10,6 +10,7 @@ import click
 from penstock.cli.grammar import CommandReach, NounGroup
 from penstock.cli.output.exits import echo_err
 from penstock.cli.simulation.find import find
+from penstock.cli.simulation.job import job
 from penstock.cli.simulation.live import live
 from penstock.cli.simulation.running import (
     CHANGES,
@@ -88,3 +89,4 @@ def run(
 
 simulate.add_command(find)
 simulate.add_command(live)
+simulate.add_command(job)

@@ -24,8 +24,12 @@ from penstock.cli.transport.session import CliSession
 from penstock.errors import InvalidInput, Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.cli.output.screen import Screen
+    from penstock.simulator.live.live_model import LiveModel
     from penstock.simulator.load_source import LoadSource
+    from penstock.simulator.search.search import FoundChange
     from penstock.simulator.search.targets import SearchTarget
 
 LIVE = "live"
@@ -66,55 +70,77 @@ def find(
     import msgspec
 
     from penstock.cli.simulation.display import draw, draw_answer
-    from penstock.simulator.search.consequences import agreement, cost, next_limit
-    from penstock.simulator.search.knobs import parse_knob
-    from penstock.simulator.search.search import Search
     from penstock.simulator.search.targets import parse_target
 
     with refusals():
         wanted = parse_target(target)
         loaded = _load(session, load, wanted, tasks_max)
-        first = loaded.workload(seed, tasks_max)
-        may = [parse_knob(first, each) for each in knobs]
-        with in_background() as on_progress:
-            run = partial(run_workload, on_progress)
-            search = Search(loaded, wanted, may, run, seed=seed, tasks_max=tasks_max)
-            answer = asyncio.run(search.find())
-        result, sentences = None, [answer.sentence]
-        if answer.changes:
-            is_live = str(load) == LIVE
-            comparison, result = simulated(
-                loaded,
-                answer.changes,
-                seed=seed,
-                replications=min(replications, 3) if is_live else replications,
-                tasks_max=tasks_max,
-            )
-            after = loaded.with_changes(answer.changes).workload(seed, tasks_max)
-            if not is_live:
-                sentences.append(agreement(search.target, search.name, comparison.runs[1]))
-            sentences += [cost(wanted, result), next_limit(after, search.name)]
-    sentence = " ".join(each for each in sentences if each)
+        found = find_change(loaded, wanted, knobs, seed=seed, replications=replications, tasks_max=tasks_max)
 
     def show(screen: Screen) -> None:
-        draw_answer(screen, answer, sentence)
-        if result is not None and str(load) != LIVE:
-            draw(screen, result)
+        draw_answer(screen, found)
+        if found.result is not None:
+            draw(screen, found.result)
 
-    facts = {
-        "sentence": sentence,
-        "is_met": answer.is_met,
-        "changes": [str(each) for each in answer.changes],
-        "trials": answer.trials,
-    }
-    session.show_data(facts | {"result": msgspec.to_builtins(result)}, show)
-    raise click.exceptions.Exit(int(Exit.DONE if answer.is_met else Exit.REFUSED))
+    session.show_data(msgspec.to_builtins(found), show)
+    raise click.exceptions.Exit(int(Exit.DONE if found.is_met else Exit.REFUSED))
+
+
+def find_change(
+    load: LoadSource,
+    target: SearchTarget,
+    knobs: Sequence[str],
+    *,
+    seed: int,
+    replications: int,
+    tasks_max: int,
+) -> FoundChange:
+    """Search, confirm what was found with other seeds, and say what it costs and what binds next.
+
+    Args:
+        load: the load as it is.
+        target: what is to be met.
+        knobs: what may be raised, as on the command line.
+        seed: of the trials, and the first one of the replications.
+        replications: most of them.
+        tasks_max: larger workloads are refused.
+    """
+    from penstock.simulator.search.consequences import agreement, cost, next_limit
+    from penstock.simulator.search.knobs import parse_knob
+    from penstock.simulator.search.search import FoundChange, Search
+
+    first = load.workload(seed, tasks_max)
+    may = [parse_knob(first, each) for each in knobs]
+    with in_background() as on_progress:
+        run = partial(run_workload, on_progress)
+        search = Search(load, target, may, run, seed=seed, tasks_max=tasks_max)
+        answer = asyncio.run(search.find())
+    names = tuple(map(str, answer.changes))
+    if not answer.changes:
+        return FoundChange(answer.sentence, answer.is_met, names, answer.trials)
+    comparison, result = simulated(
+        load, answer.changes, seed=seed, replications=replications, tasks_max=tasks_max
+    )
+    after = load.with_changes(answer.changes).workload(seed, tasks_max)
+    sentences = [answer.sentence]
+    is_shrunk = load.time_factor != 1.0
+    if not is_shrunk:
+        sentences.append(agreement(search.target, search.name, comparison.runs[1]))
+    sentences += [cost(target, result), next_limit(after, search.name)]
+    sentence = " ".join(each for each in sentences if each)
+    return FoundChange(sentence, True, names, answer.trials, None if is_shrunk else result)
 
 
 def _load(session: CliSession, load: Path, target: SearchTarget, tasks_max: int) -> LoadSource:
     """The state of the server if `live` is asked for, else a file."""
     if str(load) != LIVE:
         return read_load(load, tasks_max)
+    state = live_state(session.connect(), target.queue, None, None)
+    return live_load(state, target)
+
+
+def live_load(state: LiveModel, target: SearchTarget) -> LoadSource:
+    """The state of a server, for a search. Raises `InvalidInput` for targets other than the end of a backlog."""
     from penstock.simulator.live.live_load import LiveLoad
 
     if target.quantile is not None:
@@ -122,5 +148,4 @@ def _load(session: CliSession, load: Path, target: SearchTarget, tasks_max: int)
             "From the state of a server the end of a backlog is found: 'backlog of QUEUE gone within TIME'."
         )
         raise InvalidInput(Reason.VALIDATION_FAILED, message)
-    state = live_state(session.connect(), target.queue, None, None)
     return LiveLoad.of(state, target.at_start(state.now_ms).most_ms * _HORIZON_FACTOR)

@@ -133,7 +133,7 @@ class LiveForecast:
         """How long the slowest drain takes that comes to an end; 0: none does."""
         balance = FlowBalance.of_model(model)
         times = [_fluid_ms(balance, each) for each in self._live.flows]
-        finite = [each for each in times if each < inf]
+        finite = [each for each in times if 0 < each < inf]
         if not finite:
             return 0.0
         return min(HORIZON_MAX_MS, max(finite) * HORIZON_FACTOR + HORIZON_LEAST_MS)

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec import Struct
 
 from penstock.simulator.changes import COUNT_MAX, Change
-from penstock.simulator.comparison import wait_text
+from penstock.simulator.comparison import SimulationResult, wait_text
 from penstock.simulator.load_source import LoadSource
 from penstock.simulator.measures import Measures
 from penstock.simulator.search.feasibility import impossible
@@ -183,6 +183,17 @@ class Search:
     def _not_met(self, best: float) -> str:
         got = "tasks never get their turn" if best == float("inf") else f"the best is {wait_text(best)}"
         return f"{self.target.text} cannot be met by changing {self._names}: {got}."
+
+
+class FoundChange(Struct, frozen=True):
+    """An answer with its consequences, as it is shown."""
+
+    sentence: str
+    is_met: bool
+    changes: tuple[str, ...]
+    trials: int
+    result: SimulationResult | None = None
+    """With and without the change; None: nothing changes, or times were shrunk."""
 
 
 def _was(before: float) -> str:
