@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from penstock.errors import Reason
 from penstock.ports.tables.external_payloads import ExternalPayloads
-from penstock.ports.tables.limits import ChangeSets, Journal, Policies, Scopes
+from penstock.ports.tables.limits import ChangeSets, Journal, Policies, Scopes, Simulations
 from penstock.ports.tables.namespace_stats import NamespaceStats
 from penstock.ports.tables.next_due import NextDue
 from penstock.ports.tables.retention import Retention
@@ -43,7 +43,6 @@ from penstock.ports.tables.runs import (
 )
 from penstock.ports.tables.schedules import Schedules
 from penstock.ports.tables.series import Series
-from penstock.ports.tables.simulations import Simulations
 from penstock.ports.tables.streams import Messages, Streams
 from penstock.ports.tables.tasks import Queries, Queues, Tasks
 from penstock.ports.tables.ui_sessions import UiSessions

@@ -9,10 +9,7 @@ import click
 
 from penstock.cli.grammar import CommandReach, NounGroup
 from penstock.cli.output.exits import echo_err
-from penstock.cli.simulation.find import find
-from penstock.cli.simulation.job import job
-from penstock.cli.simulation.live import live
-from penstock.cli.simulation.running import (
+from penstock.cli.simulation.background_runs import (
     CHANGES,
     LOAD,
     SAMPLING,
@@ -21,6 +18,9 @@ from penstock.cli.simulation.running import (
     refusals,
     simulated,
 )
+from penstock.cli.simulation.find import find
+from penstock.cli.simulation.job import job
+from penstock.cli.simulation.live import live
 from penstock.cli.transport.session import CliSession
 
 

@@ -11,8 +11,7 @@ import click
 
 from penstock.cli.grammar import verb
 from penstock.cli.output.exits import Exit
-from penstock.cli.simulation.live import live_state
-from penstock.cli.simulation.running import (
+from penstock.cli.simulation.background_runs import (
     SAMPLING,
     in_background,
     read_load,
@@ -20,6 +19,7 @@ from penstock.cli.simulation.running import (
     run_workload,
     simulated,
 )
+from penstock.cli.simulation.live import live_state
 from penstock.cli.transport.session import CliSession
 from penstock.errors import InvalidInput, Reason
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.grammar import CommandReach, verb
-from penstock.cli.simulation.find import find_change, live_load
-from penstock.cli.simulation.running import (
+from penstock.cli.simulation.background_runs import (
     in_background,
     limit_process,
     parsed_changes,
@@ -24,6 +23,7 @@ from penstock.cli.simulation.running import (
     run_workload,
     simulated,
 )
+from penstock.cli.simulation.find import find_change, live_load
 from penstock.errors import InvalidInput, PenstockError, Reason
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.grammar import verb
-from penstock.cli.simulation.running import (
+from penstock.cli.simulation.background_runs import (
     LIMITS_AND_LOAD,
     SEED,
     in_background,

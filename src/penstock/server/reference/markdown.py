@@ -217,13 +217,13 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
                 "Read them again, then repeat the change."
             ),
             Reason.CHANGE_SET_NOT_FOUND: "The namespace has no change set with this id.",
-            Reason.SIMULATION_NOT_FOUND: "The namespace has no simulation with this id; results are kept for 7 days.",
-            Reason.TOO_MANY_SIMULATIONS: "Ten simulations of the namespace are under way; wait for one or cancel it.",
             Reason.CHANGE_SET_STALE: (
                 "Settings moved after the change set was proposed; `moved` names each, its value now, who set it and "
                 "when. Nothing was changed. Propose the change anew."
             ),
             Reason.CHANGE_SET_STATE_CONFLICT: "`state` says what became of the change set already.",
+            Reason.SIMULATION_NOT_FOUND: "The namespace has no simulation with this id; results are kept for 7 days.",
+            Reason.TOO_MANY_SIMULATIONS: "Ten simulations of the namespace are under way; wait for one or cancel it.",
             Reason.TOO_MANY_FAIRNESS_KEYS: (
                 "More than `most` keys of the queue would have settings. Unset some."
             ),
