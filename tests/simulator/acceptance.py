@@ -81,7 +81,7 @@ def random_trial(dice: random.Random) -> Trial:
     """One change of a limit, a weight, the workers or the load of a key."""
     match dice.randrange(5):
         case 0:
-            cap = dice.choice([2, 3, 4, 7, 9])
+            cap = dice.choice([3, 4, 7, 9])
             return Trial(parse_setting(f"queue:base.max_active_leases={cap}"), {"max_running": cap})
         case 1:
             workers = dice.choice([1, 3])
@@ -96,7 +96,7 @@ def random_trial(dice: random.Random) -> Trial:
             key, factor = dice.choice(KEYS), dice.choice([0, 2])
             return Trial(parse_key_load(f"{key}={factor}x"), {}, factor={key: factor})
         case _:
-            rate = dice.choice([0.5, 1, 2])
+            rate = dice.choice([1, 1.5, 2])
             return Trial(parse_setting(f"queue:base.queue_rps_limit={rate}"), {"queue_rps_limit": rate})
 
 
