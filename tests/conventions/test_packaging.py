@@ -62,7 +62,8 @@ def test_the_sdist_holds_what_is_needed_to_build_and_nothing_else(built: Built) 
     # The backend rewrites pyproject.toml for the sdist and keeps ours beside it.
     papers = {"PKG-INFO", "pyproject.toml", "pyproject.toml.orig", "README.md", "LICENSE"}
     sources = {f"src/{path}" for path in _package_files()}
-    assert built.sdist == {f"{root}/{path}" for path in papers | sources}
+    kit = {str(path.relative_to(ROOT)) for path in (ROOT / "deploy").rglob("*") if path.is_file()}
+    assert built.sdist == {f"{root}/{path}" for path in papers | sources | kit}
 
 
 def test_no_test_or_benchmark_is_shipped(built: Built) -> None:

@@ -83,7 +83,9 @@ class Application:
 
     async def _send_page(self, page: Any, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            check_host(fold_headers(scope["headers"]), self._server.ctx.settings.listen.allowed_hosts)
+            listen = self._server.ctx.settings.listen
+            hosts = listen.probe_hosts if isinstance(page, _MetricsPage) else listen.allowed_hosts
+            check_host(fold_headers(scope["headers"]), hosts)
         except PenstockError as error:
             await _send_error(error, send, {})
             return

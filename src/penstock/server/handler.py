@@ -23,7 +23,7 @@ import structlog
 from msgspec.structs import replace as replace_fields
 
 from penstock.core.attribution import caller_of
-from penstock.core.permissions import ACCESS, Principal, forbidden
+from penstock.core.permissions import ACCESS, Principal, RouteFamily, forbidden
 from penstock.core.scheduling.dispatch import PollStatus
 from penstock.engine.context import EngineContext
 from penstock.engine.matching.dispatcher import Dispatcher
@@ -109,13 +109,14 @@ class Endpoint:
         self._takes_payloads = (
             self._namespaced and self._has_body and not operation.takes_bytes and not operation.polls
         )
+        listen = self._settings.listen
+        self._hosts = listen.probe_hosts if operation.family is RouteFamily.HEALTH else listen.allowed_hosts
         self._bytes_max = self._settings.limits.payload_bytes_max
         if operation.takes_bytes:
             self._bytes_max = self._settings.external_storage.payload_bytes_max
         self._ignores_unknown = operation.name in CONTRACT_OPERATIONS
         self._all_optional = operation.body is not None and has_no_required_field(operation.body)
-        compresses = self._settings.listen.compression_enabled
-        self._writer = ResponseWriter(operation, self._plane, compresses=compresses)
+        self._writer = ResponseWriter(operation, self._plane, compresses=listen.compression_enabled)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ignored: list[UnknownField] = []
@@ -139,7 +140,7 @@ class Endpoint:
 
     async def _handle(self, scope: Scope, receive: Receive, ignored: list[UnknownField]) -> Response:
         headers = fold_headers(scope["headers"])
-        check_host(headers, self._settings.listen.allowed_hosts)
+        check_host(headers, self._hosts)
         raw = await read_body(receive, headers, self._bytes_max)
         document = (
             read_document(headers, raw) if raw and self._has_body and not self._operation.takes_bytes else {}

@@ -68,6 +68,15 @@ class ListenPolicy:
     def is_loopback(self) -> bool:
         return is_loopback(self.host)
 
+    @property
+    def probe_hosts(self) -> frozenset[str] | None:
+        """The host names under which health, readiness and metrics are answered.
+
+        Load balancers, orchestrators and Prometheus address a server by its IP. Behind loopback, where DNS rebinding
+        is the danger, probes are as strict as everything else.
+        """
+        return self.allowed_hosts if self.is_loopback else None
+
     def trusts_proxy(self, peer: str) -> bool:
         """Whether forwarding headers of this peer may be believed. An odd address is never trusted."""
         if not self.trusted_proxies:

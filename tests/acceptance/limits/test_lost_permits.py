@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from penstock.core.verify.journal import LeaseEnded
-from tests.acceptance.cluster import Cluster, Json, until
+from tests.acceptance.cluster import Cluster, until
 from tests.acceptance.conftest import serving
 from tests.acceptance.witness import LimitWitness
 from tests.support.dispatch_log import standing
@@ -32,12 +32,12 @@ async def test_permits_of_a_dead_worker_are_back_within_the_lease(witness: Limit
     dead, alive = await witness.worker("dead"), await witness.worker("alive")
     lost = await dead.some(6)
     assert len(lost) == 6
-    taken: list[Json] = []
-    while len(taken) < 6:
-        taken += await alive.some(6)
-    assert {task["task_id"] for task in taken} == {task["task_id"] for task in lost}
-    for task in taken:
-        (await alive.finish(task)).expect(200)
+    finished: set[str] = set()
+    while len(finished) < 6:  # a lease may end before its report on a busy machine: then the task comes again
+        for task in await alive.some(6):
+            if (await alive.finish(task)).status == 200:
+                finished.add(task["task_id"])
+    assert finished == {task["task_id"] for task in lost}
     assert await witness.peak() == 6
 
 
@@ -51,12 +51,12 @@ async def test_work_of_the_dead_that_is_to_fail_fails_or_is_retried_within_the_l
     dead, alive = await witness.worker("dead"), await witness.worker("alive")
     lost = {task["task_id"] for task in await dead.some(3)}
     assert len(lost) == 3
-    taken: list[Json] = []
-    while len(taken) < 2:
-        taken += await alive.some(3)
-    assert [task["attempt_number"] for task in taken] == [2, 2]
-    for task in taken:
-        (await alive.finish(task, "done")).expect(200)
+    numbers: list[int] = []
+    while len(numbers) < 2:  # each is finished at once, because its lease is short
+        for task in await alive.some(3):
+            (await alive.finish(task, "done")).expect(200)
+            numbers.append(task["attempt_number"])
+    assert numbers == [2, 2]
     ended = {
         name: (await scene.get(f"/api/activities/{name}/result?wait_seconds=30")).expect(200)
         for name in ("once", "again", "anew")
@@ -101,10 +101,15 @@ async def test_a_worker_that_leases_its_own_lost_task_again_is_heard_by_the_newe
     await witness.cluster.queue_up(standing("", 1))
     hand = await witness.worker("w1")
     older = await hand.take("activity")
-    newer = await hand.take("activity")
-    assert older["task_id"] == newer["task_id"]
-    (await hand.finish(older)).expect(409, "stale_attempt")
-    (await hand.finish(newer)).expect(200)
+    while True:  # on a busy machine the newer lease may end too, before it is reported
+        newer = await hand.take("activity")
+        assert older["task_id"] == newer["task_id"]
+        refused, heard = await hand.finish(older), await hand.finish(newer)
+        assert refused.status == 409
+        if heard.status == 200:
+            break
+        older = newer
+    assert refused.reason == "stale_attempt"
     assert await witness.peak() == 1
 
 

@@ -49,8 +49,10 @@ class Tenant:
 
     async def poll(self, kind: str = "workflow", queue: str = "orders", worker: str = "w-1") -> Body:
         asked = {"worker_id": worker, "task_queue": queue, "timeout_seconds": 0}
-        answer: Body = (await self.work(f"{kind}-tasks/poll", asked)).expect(200).json
-        return answer
+        while True:  # a claim may come back too late on a busy machine; it spends nothing
+            answer: Body = (await self.work(f"{kind}-tasks/poll", asked)).expect(200).json
+            if answer["poll_status"] != "unavailable":
+                return answer
 
     async def complete(self, task: Body, *commands: Body) -> Reply:
         report = {

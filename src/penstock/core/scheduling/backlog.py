@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
 
+from penstock.core.model import QueueStats
 from penstock.core.scheduling.fairness import Lane
+from penstock.core.scheduling.gates import Gate
 from penstock.core.timestamps import MINUTE_MS
 
 
@@ -75,3 +78,13 @@ def share_got(part: LaneBacklog, level: LevelBacklog, now_ms: int) -> float | No
     """The lane's share of its level's dispatches in the last minute; None if there were none."""
     total = last_minute(level, now_ms)
     return last_minute(part, now_ms) / total if total else None
+
+
+def dispatchable(stats: QueueStats, gates: Sequence[Gate]) -> int:
+    """The ready tasks that no limit of the queue or its scopes holds back; limits of keys do not count."""
+    return 0 if any(gate.is_closed for gate in gates) else stats.ready
+
+
+def oldest_wait_ms(stats: QueueStats, now_ms: int) -> int:
+    """How long the oldest ready task has waited; 0 without one."""
+    return 0 if stats.oldest is None else max(0, now_ms - stats.oldest.enqueued_at_ms)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from penstock.core.model import Queue, QueueId, TaskKind
-from penstock.core.scheduling.backlog import share_asked, share_got
+from penstock.core.scheduling.backlog import dispatchable, oldest_wait_ms, share_asked, share_got
 from penstock.core.series.samples import (
     COARSE,
     FINE,
@@ -81,14 +81,13 @@ async def _readings(tx: Tx, at_ms: int) -> Sequence[_Reading]:
 async def _sample(tx: Tx, queue: Queue, at_ms: int) -> QueueSample:
     stats = await tx.queues.stats(queue.queue_id, tx.now_ms)
     gates = await gates_of(tx, queue, stats)
-    oldest_wait_ms = 0 if stats.oldest is None else max(0, tx.now_ms - stats.oldest.enqueued_at_ms)
     return QueueSample(
         at_ms,
         ready=stats.ready,
         running=stats.running,
         delayed=stats.delayed,
-        dispatchable=0 if any(gate.is_closed for gate in gates) else stats.ready,
-        oldest_wait_ms=oldest_wait_ms,
+        dispatchable=dispatchable(stats, gates),
+        oldest_wait_ms=oldest_wait_ms(stats, tx.now_ms),
         meters=tuple(await tx.series.meters(queue.queue_id, meters_from(at_ms))),
         gates=tuple(
             GateUse(gate.kind.value, gate.scope, gate.used, gate.most, gate.is_closed)

@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.core.limits.admission import queue_scope
 from penstock.core.model import QueueStats, Task, TaskKind
+from penstock.core.scheduling.backlog import oldest_wait_ms
 from penstock.core.scheduling.cohorts import is_stale
 from penstock.core.series.drain_forecast import drain_forecast
 from penstock.core.timestamps import iso
@@ -121,9 +122,7 @@ def _counts(stats: QueueStats, now_ms: int) -> dict[str, Any]:
         "expired_lease_count": stats.expired,
         "added_last_minute": stats.added_last_minute,
         "dispatched_last_minute": stats.dispatched_last_minute,
-        "oldest_wait_seconds": None
-        if stats.oldest is None
-        else max(0, now_ms - stats.oldest.enqueued_at_ms) / 1000,
+        "oldest_wait_seconds": None if stats.oldest is None else oldest_wait_ms(stats, now_ms) / 1000,
         "forecast": _forecast(stats),
     }
 

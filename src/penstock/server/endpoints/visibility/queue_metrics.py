@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from penstock.core.model import TaskKind
+from penstock.core.model import QueueStats, TaskKind
+from penstock.core.scheduling.backlog import dispatchable, oldest_wait_ms
 from penstock.engine.visibility import task_queues
+from penstock.engine.visibility.task_queues import QueueView
 from penstock.server.endpoints.matching.task_queues import admission_body
 from penstock.server.operation import Body, OperationCall, Response
 
@@ -36,18 +38,20 @@ _LIMIT_TEXTS = {
 
 async def read(call: OperationCall) -> Response:
     """Status, counts and limits of every queue of the namespace."""
-    metrics = _QueueMetrics()
+    metrics = QueueMetrics()
     for view in await task_queues.list_queues(call.ctx, call.namespace):
         admission = admission_body(call, view)
         for kind in TaskKind:
-            metrics.add((call.namespace, view.name, kind.value), admission[f"{kind.value}_tasks"])
+            labels = (call.namespace, view.name, kind.value)
+            metrics.add(labels, admission[f"{kind.value}_tasks"])
+            metrics.add_backlog(labels, view, kind)
     return Response(
         generate_latest(metrics.registry),
         headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
     )
 
 
-class _QueueMetrics:
+class QueueMetrics:
     """Gauges of one scrape, in a registry of their own."""
 
     def __init__(self) -> None:
@@ -61,6 +65,14 @@ class _QueueMetrics:
             "unserved",
             "Ready tasks that match no active worker, by type, build and the reason that `why` gives.",
             *("type", "build_id", "reason"),
+        )
+        self._dispatchable = self._gauge(
+            "dispatchable",
+            "Ready tasks that no limit of the queue or its scopes holds back. Limits of keys do not count.",
+        )
+        self._delayed = self._gauge("delayed", "Tasks that become ready later: retries and delayed starts.")
+        self._oldest_wait = self._gauge(
+            "oldest_wait_seconds", "How long the oldest ready task has waited; 0 without one."
         )
         self._limits = {
             name: self._gauge(f"limit_{name}", text, "limit", "scope") for name, text in _LIMIT_TEXTS.items()
@@ -83,3 +95,10 @@ class _QueueMetrics:
             for name, gauge in self._limits.items():
                 if cap[name] is not None:
                     gauge.labels(*queue, cap["limit"], cap["scope"]).set(cap[name])
+
+    def add_backlog(self, labels: tuple[str, str, str], view: QueueView, kind: TaskKind) -> None:
+        """Add what waits in a queue, and how much of it no limit holds back."""
+        stats = view.stats.get(kind, QueueStats())
+        self._dispatchable.labels(*labels).set(dispatchable(stats, view.gates[kind]))
+        self._delayed.labels(*labels).set(stats.delayed)
+        self._oldest_wait.labels(*labels).set(oldest_wait_ms(stats, view.now_ms) / 1000)
