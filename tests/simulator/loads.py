@@ -108,7 +108,6 @@ def small_workloads(draw: st.DrawFn) -> Workload:
         "queue_rps_limit": st.sampled_from([0.5, 2, 20]),
         "weights": st.fixed_dictionaries({"a": st.sampled_from([1, 3])}),
         "fairness_key_max_running_default": st.integers(1, 2),
-        "retry_rps_limit": st.sampled_from([0.5, 2]),
         "keys": st.fixed_dictionaries({"b": st.sampled_from([{"max_running": 1}, {"rps_limit": 0.5}])}),
     }.items():
         if draw(st.booleans()):
@@ -126,7 +125,7 @@ def small_workloads(draw: st.DrawFn) -> Workload:
     limits = [LimitSettings(GROUP, group)] if group else []
     limits += [LimitSettings(QUEUE, settings)] if settings else []
     if draw(st.booleans()):
-        later = st.sampled_from(
+        later: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
             [{"weights": {"b": 4}}, {"max_active_leases": 1}, {"weights": {"a": None, "b": 2}}]
         )
         limits.append(LimitSettings(QUEUE, draw(later), at_ms=draw(st.sampled_from([1_000, 2_400]))))
