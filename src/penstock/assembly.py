@@ -373,19 +373,23 @@ def serve(
     *,
     on_commit: CommitHook = no_hook,
     on_listening: Callable[[str, Dashboard | None], None] | None = None,
+    bound: socket.socket | None = None,
+    metrics_socket: Path | None = None,
 ) -> None:
     """Run a server in the foreground until SIGTERM or SIGINT.
 
     Args:
         settings: The configuration of the server.
-        on_moment: For tests: called at named moments of the store.
+        on_commit: For tests: called at named moments of the store.
         on_listening: Called once, as soon as the server accepts connections, with its address and its dashboard.
+        bound: The socket to listen on, which other processes may share; by default one of its own.
+        metrics_socket: Where it answers other processes behind the same socket for its metrics, beside theirs.
     """
     configure_logs(settings.logs)
     for warning in settings.warnings:
         log.warning(warning)
     _check_sqlite(settings)
-    _runner()(_serve(settings, on_commit, on_listening))
+    _runner()(_serve(settings, bound or bind(settings), metrics_socket, on_commit, on_listening))
 
 
 def _runner() -> Callable[[Any], Any]:
@@ -397,12 +401,17 @@ def _runner() -> Callable[[Any], Any]:
 
 
 async def _serve(
-    settings: Settings, on_commit: CommitHook, on_listening: Callable[[str, Dashboard | None], None] | None
+    settings: Settings,
+    bound: socket.socket,
+    metrics_socket: Path | None,
+    on_commit: CommitHook,
+    on_listening: Callable[[str, Dashboard | None], None] | None,
 ) -> None:
-    listen = settings.listen
-    bound = _bind(listen.host, listen.port)
-    url = f"http://{_shown(listen.host)}:{bound.getsockname()[1]}"
-    async with assembled(settings, on_commit=on_commit) as server:
+    url = f"http://{_shown(settings.listen.host)}:{bound.getsockname()[1]}"
+    async with (
+        assembled(settings, on_commit=on_commit) as server,
+        _shared_metrics(server.application, metrics_socket),
+    ):
         http = _Http(
             uvicorn.Config(
                 server.application,
@@ -436,6 +445,16 @@ async def _serve(
         with frozen_startup_heap():
             await http.serve(sockets=[bound])
     log.info("stopped")
+
+
+@contextlib.asynccontextmanager
+async def _shared_metrics(application: Application, path: Path | None) -> AsyncIterator[None]:
+    """Exchange metrics with the processes behind the same socket, if there are any."""
+    if path is None:
+        yield
+        return
+    async with application.share_metrics(path):
+        yield
 
 
 class _Http(uvicorn.Server):
@@ -482,7 +501,9 @@ def _on_signal(server: Server, http: _Http) -> None:
         loop.add_signal_handler(number, stop, number.name)
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def bind(settings: Settings) -> socket.socket:
+    """The socket of a server, bound and not yet listening; raises `PenstockError` (`port_in_use`)."""
+    host, port = settings.listen.host, settings.listen.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -608,4 +629,4 @@ def backup(settings: Settings, path: Path) -> BackedUp:
     return BackedUp(str(path), path.stat().st_size)
 
 
-__all__ = ["assembled", "backup", "migrate", "schema_status", "serve"]
+__all__ = ["assembled", "backup", "bind", "configure_logs", "migrate", "schema_status", "serve"]

@@ -33,6 +33,8 @@ from tests.support.servers import create_database, postgres_server
 
 SECOND_MS = 1_000
 SKEWS_MS = (5_000, -5_000)
+MOMENT_CHARS = len("-2026-11-20T08:00:00Z")
+"""Of the id of a run: the moment behind the id of its schedule."""
 COMMITS_MAX = 12
 """A server dies within so many commits."""
 
@@ -103,7 +105,7 @@ class ScheduleCampaign:
                 if count > 1
             ]
             ids = {f"{name}-{iso(each).replace('.000Z', 'Z')}" for each in moments}
-            own = Counter({each: count for each, count in runs.items() if each.rpartition("-20")[0] == name})
+            own = Counter({each: count for each, count in runs.items() if each[:-MOMENT_CHARS] == name})
             findings.problems += [f"{each} has no run" for each in ids if each not in own]
             findings.problems += [f"{each} has {count} runs" for each, count in own.items() if count > 1]
             findings.problems += [f"{each} was not fired" for each in own if each not in ids]

@@ -188,7 +188,7 @@ def test_both_bounds_are_allowed_and_the_next_numbers_are_not(setting: Setting):
     assert isinstance(setting.kind, Whole)
     assert setting.kind.most is not None
     for value in (setting.kind.least, setting.kind.most):
-        load({setting.name: str(value)})
+        load({setting.name: str(value), "DW_DATABASE_URL": "postgresql://penstock@127.0.0.1/penstock"})
     for value in (setting.kind.least - 1, setting.kind.most + 1):
         assert problems_of({setting.name: str(value)}) == [
             f'environment: {setting.name} must be {setting.kind.expects}, not "{value}"'

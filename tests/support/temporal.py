@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -66,11 +65,13 @@ def _program() -> Path:
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    """Wait until the server says that it serves: it accepts connections, and refuses requests, before."""
+    asked = [str(_program()), "operator", "cluster", "health", "--address", f"127.0.0.1:{port}"]
     ends_at = time.monotonic() + PATIENCE_S
     while time.monotonic() < ends_at:
         if process.poll() is not None:
             raise RuntimeError(f"the Temporal server ended:\n{log.read_text()}")
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        if subprocess.run(asked, capture_output=True, check=False).returncode == 0:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.05)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +16,7 @@ from penstock.server.dashboard import Dashboard
 from penstock.server.handler import Endpoint, ServerContext
 from penstock.server.operations.table import OPERATIONS
 from penstock.server.problems import body_of, status_of
+from penstock.server.process_metrics import ProcessMetrics
 from penstock.server.reference.openapi import document
 from penstock.server.reference.page import reference_page
 from penstock.server.request_reader import Receive, Scope, check_host, fold_headers
@@ -52,6 +56,18 @@ class Application:
             if "{" not in path
         }
         self._pages = _pages(server)
+
+    @contextlib.asynccontextmanager
+    async def share_metrics(self, path: Path) -> AsyncIterator[None]:
+        """Answer `/metrics` for all processes behind one socket, for the duration of the block.
+
+        Args:
+            path: The socket of this process, in the directory of all.
+        """
+        page: _MetricsPage = self._pages["/metrics"]
+        page.shared = ProcessMetrics(path, page.render)
+        async with page.shared.serving():
+            yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -122,11 +138,20 @@ class _MetricsPage:
 
     def __init__(self, server: ServerContext) -> None:
         self._server = server
+        self.shared: ProcessMetrics | None = None
+        """With the metrics of the other processes behind the same socket, if there are any."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def render(self) -> bytes:
+        """The metrics of this process."""
         self._server.metrics.open_polls.set(self._server.dispatcher.open_polls)
         self._server.metrics.expose_maintenance(self._server.ctx.upkeep)
-        raw = await asyncio.to_thread(self._server.metrics.render)
+        return self._server.metrics.render()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.shared is not None:
+            raw = await self.shared.collect()
+        else:
+            raw = await asyncio.to_thread(self.render)
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8", "Cache-Control": "no-store"}
         await respond(send, 200, headers, raw)
 

@@ -111,6 +111,8 @@ CHAPTERS: dict[Group, tuple[Setting, ...]] = {
         Setting("DW_HOST", HOST, "127.0.0.1",
                 "Address to listen on; other machines reach the server only if it is not a loopback one."),
         Setting("DW_PORT", Whole(0, 65535), "8080", "Port to listen on; 0 takes any free one."),
+        Setting("DW_SERVER_PROCESSES", Whole(1, 64, "processes"), "1",
+                "Server processes behind the one port, to use all cores; more than one needs PostgreSQL."),
         Setting("DW_ALLOWED_HOSTS", HOSTS, "",
                 "Host headers that are answered; others get 421. A loopback bind always allows its own names.",
                 default_note="loopback names on a loopback bind, else any"),

@@ -254,6 +254,15 @@ def _coordination_reaches_all_servers(values: SettingValues) -> Iterator[CheckRe
         )
 
 
+def _processes_share_a_database(values: SettingValues) -> Iterator[CheckResult]:
+    count = values.of("DW_SERVER_PROCESSES", int)
+    if count > 1 and values.of("DW_DATABASE_URL", StoreLocation).kind is not StoreKind.POSTGRES:
+        yield CheckError(
+            "DW_SERVER_PROCESSES",
+            f"DW_SERVER_PROCESSES={count} needs PostgreSQL in DW_DATABASE_URL: an SQLite file is served by one process",
+        )
+
+
 _AUTH = ("DW_AUTH_DRIVER", "DW_AUTH_BACKWARD_COMPATIBLE")
 _RULES: tuple[tuple[tuple[str, ...], Callable[[SettingValues], Iterator[CheckResult]]], ...] = (
     (("DW_AUTH_DRIVER", "DW_HOST", "DW_TRUSTED_PROXIES"), _no_open_door),
@@ -271,4 +280,5 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[SettingValues], Iterator[CheckRes
     (("DW_MAX_MEMO_BYTES", "DW_MAX_PAYLOAD_BYTES"), _memos_fit),
     (("DW_COORDINATION", "DW_REDIS_URL"), _redis_is_named),
     (("DW_COORDINATION", "DW_DATABASE_URL"), _coordination_reaches_all_servers),
+    (("DW_SERVER_PROCESSES", "DW_DATABASE_URL"), _processes_share_a_database),
 )

@@ -63,6 +63,8 @@ class ListenPolicy:
     trusted_proxies: tuple[Network, ...]
     insecure_http: bool
     compression_enabled: bool
+    processes: int = 1
+    """Server processes that share the address."""
 
     @property
     def is_loopback(self) -> bool:

@@ -221,6 +221,7 @@ def _listen(values: SettingValues) -> ListenPolicy:
         trusted_proxies=values.of("DW_TRUSTED_PROXIES", tuple),
         insecure_http=values.of("DW_INSECURE_HTTP", bool),
         compression_enabled=values.of("DW_COMPRESSION_ENABLED", bool),
+        processes=values.of("DW_SERVER_PROCESSES", int),
     )
 
 

@@ -56,6 +56,18 @@ def test_a_namespace_is_in_its_own_namespace(contract: Run, server: RecordedServ
     assert printed(contract("namespace:describe", "staging", "--json").stdout)["namespace"] == "staging"
 
 
+def test_what_dw_starts_is_cancelled_at_once_as_scripts_expect(contract: Run, server: RecordedServer) -> None:
+    """It stayed open with `cancel_requested` until a worker came."""
+    server.answer("POST", "/workflows", {"workflow_id": "a"}, 201)
+    server.answer("POST", "/schedules/preview", {"next_fire_times": []})
+    server.answer("POST", "/schedules", {"schedule_id": "s"}, 201)
+    contract("workflow:start", "--type=w")
+    contract("schedule:create", "--workflow-type=w", "--cron=@daily")
+    started, _, scheduled = (each.body for each in server.requests)
+    assert "deliver_cancel" not in started
+    assert "deliver_cancel" not in scheduled["action"]
+
+
 def test_the_facts_of_the_control_plane_are_at_the_top(contract: Run, server: RecordedServer) -> None:
     answer = {"workflow_id": "a", "outcome": "cancelled", "control_plane": PLANE}
     server.answer("POST", "/workflows/a/cancel", answer)

@@ -24,6 +24,7 @@ from penstock.core.schedules.spec import (
     Interval,
     ScheduleSpec,
     TooManyLooks,
+    _Merge,
     all_moments,
     fires_at_ms,
     moments,
@@ -238,3 +239,19 @@ def test_a_list_of_moments_ends_where_skip_leaves_few_and_one_that_needs_all_is_
     assert {at_ms % 60_000 for at_ms in shown} == {59_000}
     with pytest.raises(TooManyLooks):
         list(all_moments(spec, UTC, 0))
+
+
+def test_rare_expressions_that_skip_excludes_do_not_occupy_a_server_for_minutes() -> None:
+    """One preview of 64 leap days, all of them skipped, kept all requests waiting for two minutes."""
+    leap_days = [f"{minute} {hour} 29 2 *" for minute in range(32) for hour in (0, 12)]
+    anytime = {"hour": [{"start": 0, "end": 23}], "minute": [{"start": 0, "end": 59}]}
+    spec = read_spec({"cron_expressions": leap_days, "skip": [{"month": [2]} | anytime]})
+    merge = _Merge(spec, UTC)
+    assert merge.after(NOW_MS) is None
+    assert merge.looks < 2 * LOOKS_MAX
+
+
+def test_an_expression_that_is_given_twice_is_evaluated_once() -> None:
+    once, twice = (_Merge(ScheduleSpec(crons=(Cron.parse("0 0 29 2 *"),) * times), UTC) for times in (1, 64))
+    assert once.after(NOW_MS) == twice.after(NOW_MS)
+    assert once.looks == twice.looks

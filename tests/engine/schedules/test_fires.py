@@ -15,9 +15,10 @@ from penstock.core.schedules.overlap import Overlap
 from penstock.core.schedules.record import FireState, ScheduleStatus
 from penstock.core.timestamps import iso
 from penstock.engine.maintenance.sweepers.due_timers import due_schedules
-from penstock.engine.schedules import lifecycle, manual_fires
+from penstock.engine.schedules import actions, lifecycle, manual_fires
 from penstock.engine.workflows import run_close
 from penstock.engine.workflows.run_close import EndMode
+from penstock.errors import ValidationFailed
 from tests.engine.support.scene import DONE, WORKFLOW, Scene
 from tests.engine.support.schedules import MINUTE_MS, ScheduleScene, an_action
 
@@ -291,6 +292,112 @@ class TestByHand:
         again = await manual_fires.backfill(*asked, dry_run=False)
         assert list(done.fires) == list(again.fires)
         assert (await schedules.record()).progress.fires == 3
+
+    async def test_what_was_asked_for_while_a_schedule_is_paused_starts_one_after_the_other(
+        self, schedules: ScheduleScene, scene: Scene
+    ):
+        """Buffered triggers and backfills waited until somebody resumed the schedule."""
+        await schedules.create(overlap=Overlap.BUFFER_ALL)
+        await schedules.advance(2 * MINUTE_MS)
+        await lifecycle.pause(scene.ctx, "default", "s", None)
+        start = 1_700_000_040_000
+        await manual_fires.backfill(
+            scene.ctx, "default", "s", start, start + 2 * MINUTE_MS, None, dry_run=False
+        )
+        assert await schedules.states() == ["buffered", "buffered", "started", "buffered"]
+        for _ in range(3):
+            await scene.decide(DONE)
+            await schedules.sweep()
+        assert await schedules.states() == ["completed", "completed", "completed", "buffered"]
+        await lifecycle.resume(scene.ctx, "default", "s", None)
+        await schedules.sweep()
+        assert (await schedules.states())[-1] == "started"
+
+    async def test_a_backfill_of_an_old_moment_is_not_too_late_to_start(
+        self, schedules: ScheduleScene, scene: Scene
+    ):
+        await schedules.create(overlap=Overlap.BUFFER_ALL, start_by_s=30, paused=True)
+        start = 1_700_000_040_000
+        await manual_fires.backfill(
+            scene.ctx, "default", "s", start, start + 2 * MINUTE_MS, None, dry_run=False
+        )
+        await scene.decide(DONE)
+        await schedules.sweep()
+        assert await schedules.states() == ["completed", "started"]
+
+    async def test_the_last_run_that_a_schedule_may_start_drops_what_waits(
+        self, schedules: ScheduleScene, scene: Scene
+    ):
+        await schedules.create(overlap=Overlap.BUFFER_ALL, max_runs=2)
+        await schedules.advance(3 * MINUTE_MS)
+        await scene.decide(DONE)
+        await schedules.sweep()
+        assert await schedules.states() == ["completed", "started", "schedule_deleted"]
+
+
+async def delayed_by_jitter(schedules: ScheduleScene, **policies: Any) -> int:
+    """The clock stands after a moment and before its fire; returns the moment."""
+    created = await schedules.create({"intervals": [{"every": "PT1H"}]}, jitter_s=3_600, **policies)
+    assert created.nominal_at_ms is not None
+    assert created.due_at_ms is not None
+    schedules.scene.clock.set((created.nominal_at_ms + created.due_at_ms) // 2)
+    return created.nominal_at_ms
+
+
+@pytest.mark.parametrize("change", ["pause and resume", "no jitter"])
+async def test_a_fire_that_jitter_delays_is_not_lost_by_a_change_in_the_meantime(
+    schedules: ScheduleScene, scene: Scene, change: str
+):
+    nominal_ms = await delayed_by_jitter(schedules)
+    if change == "no jitter":
+        await lifecycle.update(
+            scene.ctx,
+            "default",
+            "s",
+            lambda found: replace(found, policies=replace(found.policies, jitter_s=0)),
+        )
+    else:
+        await lifecycle.pause(scene.ctx, "default", "s", None)
+        await lifecycle.resume(scene.ctx, "default", "s", None)
+    record = await schedules.record()
+    assert record.nominal_at_ms == nominal_ms
+    assert record.due_at_ms is not None
+    scene.clock.set(max(scene.clock.now_ms(), record.due_at_ms))
+    await schedules.sweep()
+    [fire] = await schedules.fires()
+    assert (fire.nominal_at_ms, fire.state) == (nominal_ms, FireState.STARTED)
+
+
+async def test_jitter_alone_makes_no_fire_too_late(schedules: ScheduleScene, scene: Scene):
+    await delayed_by_jitter(schedules, start_by_s=1)
+    due_ms = (await schedules.record()).due_at_ms
+    assert due_ms is not None
+    scene.clock.set(due_ms)
+    await schedules.sweep()
+    assert await schedules.states() == ["started"]
+
+
+async def test_another_note_for_a_paused_schedule_is_recorded(schedules: ScheduleScene, scene: Scene):
+    await schedules.create(paused=True)
+    for note in ("migration", "migration", None):
+        assert (await lifecycle.pause(scene.ctx, "default", "s", note)).note == "migration"
+    assert await schedules.event_types() == ["ScheduleCreated", "SchedulePaused"]
+
+
+@pytest.mark.parametrize("name", ["Unheard", "ScheduledById"])
+async def test_an_action_with_search_attributes_that_no_run_could_have_is_refused(
+    schedules: ScheduleScene, scene: Scene, name: str
+):
+    """It was accepted, and every fire was skipped as start_refused."""
+    action = an_action(search_attributes=json.dumps({name: "x"}))
+    with pytest.raises(ValidationFailed) as refused:
+        await schedules.create(action=action)
+    assert list(refused.value.details["errors"]) == [f"action.search_attributes.{name}"]
+    await schedules.create()
+    with pytest.raises(ValidationFailed):
+        await lifecycle.update(
+            scene.ctx, "default", "s", lambda found: replace(found, action=actions.encode(action))
+        )
 
 
 async def test_jitter_delays_a_fire_and_not_its_moment(schedules: ScheduleScene, scene: Scene):

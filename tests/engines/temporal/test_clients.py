@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 from temporalio import activity as temporal_activity
 from temporalio import workflow as temporal_workflow
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner
 from temporalio.worker import Worker as TemporalWorker
@@ -22,6 +25,7 @@ from penstock.client import (
     WorkflowExecutionStatus,
     WorkflowIDConflictPolicy,
 )
+from penstock.engines.temporal.gateway import runs
 from penstock.engines.temporal.plugin import PenstockPlugin
 from penstock.failures import (
     ActivityFailureError,
@@ -64,6 +68,38 @@ class Buy:
 
 
 @workflow.defn
+class ReadsTheClock:
+    @workflow.run
+    async def run(self) -> float:
+        return time.time()
+
+
+@workflow.defn
+class Talks:
+    @workflow.init
+    def __init__(self, first: int) -> None:
+        self.sum, self.is_finished = first, False
+
+    @workflow.run
+    async def run(self, first: int) -> int:
+        await workflow.wait_condition(lambda: self.is_finished)
+        return self.sum
+
+    @workflow.query(name="sum")
+    def total(self) -> int:
+        return self.sum
+
+    @workflow.update
+    def add(self, number: int) -> int:
+        self.sum += number
+        return self.sum
+
+    @workflow.signal
+    def finish(self) -> None:
+        self.is_finished = True
+
+
+@workflow.defn
 class Waits:
     @workflow.run
     async def run(self) -> None:
@@ -99,6 +135,74 @@ async def test_runs_are_listed_and_counted(temporal_client: Client) -> None:
     assert [each.id for each in found] == ["listed"]
     assert (await temporal_client.count_workflows("WorkflowId = 'listed'")).count == 1
     await handle.terminate()
+
+
+async def test_the_filters_of_a_list_are_applied(temporal_client: Client) -> None:
+    """As `penstock workflow list --type Waits --status terminated` sends them."""
+    for name in ("filtered-1", "filtered-2"):
+        await temporal_client.start_workflow(Waits, id=name, task_queue="q")
+    await temporal_client.get_workflow_handle("filtered-1").terminate()
+
+    async def listed(**query: str) -> list[str]:
+        found = await temporal_client.transport.control("GET", "/workflows", idempotent=True, query=query)
+        return sorted(each["workflow_id"] for each in found["workflows"])
+
+    ours = "WorkflowId STARTS_WITH 'filtered' OR WorkflowId = 'none'"
+    async with asyncio.timeout(PATIENCE_S):
+        while await listed(query=ours, status="failed") != ["filtered-1"]:  # found a moment later
+            await asyncio.sleep(0.05)
+    assert await listed(query=ours, status="running", workflow_type="Waits") == ["filtered-2"]
+    assert await listed(query=ours, workflow_type="It's \\ another") == []
+    await temporal_client.get_workflow_handle("filtered-2").terminate()
+
+
+async def test_the_last_heartbeat_is_told_in_utc_wherever_the_command_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    beat = PendingActivityInfo()
+    beat.last_heartbeat_time.FromSeconds(86_400)
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        found = await runs._pending(beat)
+    time.tzset()
+    assert found["last_heartbeat_at"] == "1970-01-02T00:00:00.000Z"
+
+
+async def test_a_list_of_activities_has_all_pages(temporal_client: Client) -> None:
+    ids = {f"paged-{number}" for number in range(3)}
+    for each in ids:
+        await temporal_client.start_activity(refused, id=each, task_queue="paged")
+    async with asyncio.timeout(PATIENCE_S):
+        while not ids <= {each.id async for each in temporal_client.list_activities(page_size=1)}:
+            await asyncio.sleep(0.05)
+    for each in ids:
+        await temporal_client.get_activity_handle(each).cancel()
+    async with asyncio.timeout(PATIENCE_S):
+        while not ids <= {each.id async for each in temporal_client.list_activities(status="cancelled")}:
+            await asyncio.sleep(0.05)
+
+
+async def test_requests_with_plain_json_work_as_those_of_the_sdk(temporal_client: Client) -> None:
+    """As the commands of `penstock workflow` and `penstock activity` send them."""
+
+    async def post(path: str, **body: Any) -> Any:
+        return await temporal_client.transport.control("POST", path, body, idempotent=False)
+
+    async with Worker(temporal_client, task_queue="plain", workflows=[Talks], activities=[charge, refused]):
+        started = await post(
+            "/workflows", workflow_type="Talks", task_queue="plain", input=[4], priority_key=2
+        )
+        path = f"/workflows/{started['workflow_id']}"
+        assert (await post(f"{path}/query/sum"))["result"] == 4
+        assert (await post(f"{path}/update/add", input=[3], request_id="u", wait_for="completed"))["run_id"]
+        await post(f"{path}/signal/finish", input=[])
+        handle = temporal_client.get_workflow_handle(started["workflow_id"])
+        assert await handle.result(timeout=PATIENCE_S) == 7
+        assert (await handle.describe()).priority_key == 2
+        one = await post("/activities", activity_type="refused", task_queue="plain")
+        with pytest.raises(ActivityFailureError):  # without a policy it is not retried
+            await temporal_client.get_activity_handle(one["activity_id"]).result(timeout=PATIENCE_S)
 
 
 async def test_a_standalone_activity_runs_and_fails_as_on_our_engine(temporal_client: Client) -> None:
@@ -172,11 +276,20 @@ async def test_the_plugin_adds_our_code_to_a_worker_of_somebody_else(temporal: T
         task_queue="plugged",
         workflows=[Theirs],
         workflow_runner=UnsandboxedWorkflowRunner(),
-        plugins=[PenstockPlugin(workflows=[Buy], activities=[charge])],
+        plugins=[PenstockPlugin(workflows=[Buy, ReadsTheClock], activities=[charge, in_a_process])],
     )
     async with worker, await Client.connect(temporal.url) as ours:
         assert await client.execute_workflow(Theirs.run, "ada", id="t-1", task_queue="plugged") == "hello ada"
         assert await ours.execute_workflow(Buy, Order("ada", 3), task_queue="plugged") == "ada pays 3"
+        assert await ours.execute_activity(in_a_process, 4, task_queue="plugged") == 5
+        clock = await ours.start_workflow(ReadsTheClock, task_queue="plugged")
+        async with asyncio.timeout(PATIENCE_S):
+            while "WORKFLOW_TASK_FAILED" not in [
+                each["event_type"] for each in (await clock.fetch_history()).events
+            ]:
+                await asyncio.sleep(0.05)
+        await clock.terminate()
+    assert multiprocessing.active_children() == []  # those of the plugin end with its worker
 
 
 def penstock(server: TemporalServer, *words: str) -> dict[str, Any]:

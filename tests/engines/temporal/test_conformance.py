@@ -50,6 +50,7 @@ async def play(engine: str, client: Client) -> Outcomes:
         workflows=WORKFLOWS,
         activities=acts.ALL,
         max_heartbeat_throttle_interval=timedelta(milliseconds=100),
+        debug_mode=True,  # code that is not scheduled for 2 s would count as stuck, and be tried again ever later
     ):
         if engine in JOURNAL.clocks:  # time can only be skipped for one at a time
             found = [await _settled(_outcome(each)) for each in worlds]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.server
+import inspect
 import json
 import subprocess
 import sys
@@ -15,16 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from temporalio import workflow as temporal_workflow
 
-from penstock import Client, Penstock, Worker, activity, workflow
+from penstock import Client, Penstock, RetryPolicy, Worker, activity, workflow
+from penstock.cli.program import program
 from penstock.dispatch import load_dispatch
+from penstock.engines.temporal import worker as temporal_worker
 from penstock.engines.temporal.connection import (
     NotATemporalServerError,
     TemporalAddress,
     TemporalServerTooOldError,
     check_version,
 )
+from penstock.engines.temporal.gateway.context import priority_of, retry_policy_of
+from penstock.engines.temporal.gateway.requests import id_policies
 from penstock.engines.temporal.lint import WorkflowCodeRefused, look_at
 from penstock.engines.temporal.support import (
     RULES,
@@ -33,8 +39,9 @@ from penstock.engines.temporal.support import (
     check_support,
     support_of,
 )
-from penstock.failures import NamespaceNotFoundError, NotOnThisEngineError, Unreachable
+from penstock.failures import NamespaceNotFoundError, NotOnThisEngineError, ServerRefused, Unreachable
 from penstock.sdk.app_config.app import AppConfig
+from penstock.sdk.worker.options import WorkerOptions
 from penstock.sdk.workflows.definitions import WorkflowDefinition
 from tests.support.patience import PATIENCE_S
 from tests.support.temporal import TemporalServer
@@ -211,10 +218,106 @@ async def test_a_field_that_temporal_lacks_is_refused(temporal_client: Client) -
         await temporal_client.start_workflow("Any", task_queue="q", business_key="k")
     with pytest.raises(NotOnThisEngineError, match="cost_estimate of a standalone activity"):
         await temporal_client.start_activity("any", task_queue="q", cost_estimate=2)
+    with pytest.raises(NotOnThisEngineError, match="concurrency_key of a start"):
+        await temporal_client.start_workflow("Any", task_queue="q", concurrency_key="k")
+
+
+async def test_a_start_that_our_server_refuses_is_refused_in_its_words(temporal_client: Client) -> None:
+    start = {"workflow_type": "Any", "task_queue": "q"}
+    for body in ({"task_queue": "q"}, start | {"input": "no list"}, start | {"run_timeout_seconds": "1"}):
+        with pytest.raises(ServerRefused) as refusal:
+            await temporal_client.transport.control("POST", "/workflows", body, idempotent=False)
+        assert (refusal.value.status, refusal.value.reason) == (422, "validation_failed")
+
+
+async def test_a_parameter_that_would_be_ignored_is_refused(temporal_client: Client) -> None:
+    with pytest.raises(NotOnThisEngineError, match="the parameter business_key of GET /workflows"):
+        await temporal_client.transport.control(
+            "GET", "/workflows", idempotent=True, query={"business_key": "k"}
+        )
+
+
+async def test_declared_schedules_are_refused_by_name(temporal: TemporalServer) -> None:
+    app = Penstock("declares", temporal.url)
+
+    @app.task(schedule="0 3 * * *")
+    def nightly() -> None: ...
+
+    with pytest.raises(NotOnThisEngineError, match=r"a declared schedule \(declares\.nightly\)"):
+        await app.apply_schedules()
+    await app.close()
+
+
+def test_every_option_of_a_worker_is_passed_on_or_refused() -> None:
+    source = inspect.getsource(temporal_worker)
+    assert [each.name for each in fields(WorkerOptions) if f"options.{each.name}" not in source] == []
+
+
+@pytest.mark.parametrize("coefficient", [1.0, 1.3, 2.0, 7.5])
+@pytest.mark.parametrize("first_ms", [0, 1, 7, 1000])
+def test_a_retry_policy_arrives_as_it_was_given(first_ms: int, coefficient: float) -> None:
+    given = RetryPolicy(
+        initial_interval=timedelta(milliseconds=first_ms),
+        backoff_coefficient=coefficient,
+        maximum_interval=timedelta(seconds=60),
+        maximum_attempts=9,
+        non_retryable_error_types=["Fatal"],
+    )
+    found = retry_policy_of(given.on_the_wire())
+    assert (found.maximum_attempts, list(found.non_retryable_error_types or ())) == (9, ["Fatal"])
+    pairs = zip(found.pauses_ms(), given.pauses_ms(), strict=False)
+    assert all(abs(one - other) <= max(1, other / 20) for one, other in pairs)
+
+
+def test_pauses_of_a_command_are_those_of_the_policy() -> None:
+    assert retry_policy_of({"max_attempts": 3, "backoff_seconds": [2, 6]}).pauses_ms() == [2000, 6000]
+    assert retry_policy_of(None).maximum_attempts == 1  # a failure is final, as on our server
+    with pytest.raises(NotOnThisEngineError, match="do not grow by one factor"):
+        retry_policy_of({"max_attempts": 5, "backoff_seconds": [1, 10, 11, 40]})
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({}, ("allow_duplicate", "fail")),
+        ({"duplicate_policy": "use-existing"}, ("reject_duplicate", "use_existing")),
+        ({"duplicate_policy": "fail", "id_reuse_policy": "allow_duplicate"}, ("allow_duplicate", "fail")),
+        ({"id_conflict_policy": "terminate_existing"}, ("allow_duplicate", "terminate_existing")),
+    ],
+)
+def test_an_id_in_use_is_treated_as_the_request_says(body: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert id_policies(body) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"priority": {"priority_key": 2, "fairness_key": "a"}}, (2, "a", None)),
+        ({"priority_key": 2, "fairness_key": "a", "fairness_weight": 0.5}, (2, "a", 0.5)),
+        ({"priority": 9}, (5, None, None)),
+    ],
+)
+def test_a_priority_is_found_wherever_a_request_has_it(body: dict[str, Any], expected: Any) -> None:
+    found = priority_of(body)
+    assert (found.priority_key, found.fairness_key, found.fairness_weight) == expected
+    with pytest.raises(NotOnThisEngineError, match="priority level 4"):
+        priority_of({"priority": 4})
+
+
+def test_a_profile_with_one_slot_for_workflow_tasks_is_approximated(tmp_path: Path) -> None:
+    path = tmp_path / "dispatch.toml"
+    path.write_text("[penstock.worker_runtime_profiles.profiles.small]\nmax_concurrent_workflow_tasks = 1\n")
+    levels = {each.path: each.level for each in support_of(load_dispatch(path))}
+    found = levels["worker_runtime_profiles.profiles.small.max_concurrent_workflow_tasks"]
+    assert found is SupportLevel.APPROXIMATED
 
 
 async def test_options_of_a_worker_that_temporal_lacks_are_refused(temporal_client: Client) -> None:
-    for options in ({"all_in_processes": True}, {"process_recycle_over_bytes": 1}):
+    for options in (
+        {"all_in_processes": True},
+        {"process_recycle_over_bytes": 1},
+        {"report_source_lines": True},
+    ):
         worker = Worker(temporal_client, task_queue="q", activities=[nothing], **options)
         with pytest.raises(NotOnThisEngineError):
             await worker.run()
@@ -299,6 +402,20 @@ async def test_a_worker_refuses_settings_before_it_takes_work(
 
 
 # Commands
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--server", "temporal://a,temporal://b"], "invalid_address"),
+        (["--server", "temporals://127.0.0.1:1/x?ca=/no/such/file"], "cannot be read"),
+        (["--server", "temporal://127.0.0.1:1", "--signature-key", "operator:abc"], "pass the API key"),
+    ],
+)
+def test_a_command_names_what_is_wrong_with_its_connection(words: list[str], expected: str) -> None:
+    done = CliRunner().invoke(program, [*words, "workflow", "list"])
+    assert done.exit_code in (1, 2)
+    assert expected in done.output
 
 
 def test_config_check_lists_every_setting_and_exits_1_if_one_is_refused(tmp_path: Path) -> None:

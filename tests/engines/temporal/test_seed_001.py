@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,16 @@ class Calls:
             return [str(error.retry_state), type(error.cause).__name__, getattr(error.cause, "kind", None)]
 
 
+@workflow.defn
+class CallsLocally:
+    @workflow.run
+    async def run(self) -> Any:
+        try:
+            return await workflow.execute_local_activity(where, start_to_close_timeout=timedelta(seconds=60))
+        except ActivityError as error:
+            return [str(error.retry_state), getattr(error.cause, "type", None)]
+
+
 def dispatch_of(tmp_path: Path, text: str) -> Any:
     path = tmp_path / "dispatch.toml"
     path.write_text(text)
@@ -310,6 +321,21 @@ async def test_a_worker_without_activity_slots_leaves_activities_to_others(tempo
             await asyncio.sleep(0.05)
         async with Worker(temporal_client, task_queue="zero", activities=[where]):
             assert await handle.result(timeout=PATIENCE_S) == "zero"
+
+
+async def test_a_local_activity_fails_on_a_router_instead_of_waiting_for_ever(
+    temporal_client: Client,
+) -> None:
+    """The seed's router and gpu profiles have no slots for local activities; this one registers none either."""
+    async with Worker(
+        temporal_client,
+        task_queue="router",
+        workflows=[CallsLocally],
+        max_concurrent_activities=0,
+        max_concurrent_local_activities=0,
+    ):
+        found = await temporal_client.execute_workflow(CallsLocally, task_queue="router")
+    assert found == ["non_retryable_failure", "LocalActivitiesDisabled"]
 
 
 @pytest.mark.parametrize("cap", ["queue", "worker"])

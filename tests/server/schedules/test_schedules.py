@@ -110,6 +110,9 @@ async def test_the_life_of_a_schedule(everywhere: Client) -> None:
         "ScheduleDeleted",
     ]
     assert (rest["has_more"], rest["next_cursor"]) == (False, None)
+    by = {"type": "auth:token", "id": "operator"}
+    found = [(each["principal"], each["payload"]["principal"]) for each in history["events"]]
+    assert found == [(by, by)] * 3
     assert await create(everywhere) != name
 
 
@@ -210,6 +213,10 @@ REFUSED_FIELDS: list[tuple[dict[str, Any], str]] = [
         {"action": ACTION | {"execution_timeout_seconds": 1, "run_timeout_seconds": 2}},
         "action.run_timeout_seconds",
     ),
+    (
+        {"action": ACTION | {"workflow_run_timeout": 1, "run_timeout_seconds": 2}},
+        "action.workflow_run_timeout",
+    ),
 ]
 
 
@@ -288,6 +295,16 @@ class TestPreviews:
             (await penstock.post("/api/schedules/preview", {"spec": spec, "after": after})).expect(200).json
         )
         assert all("1970" <= each < "9001" for each in body["next_fire_times"])
+
+    async def test_a_skipped_day_without_hours_is_named_since_it_skips_nothing(
+        self, penstock: Client
+    ) -> None:
+        days = [{"day_of_month": [25]}, {"day_of_month": [24], "hour": [9]}]
+        spec = {"cron_expressions": ["0 9 * * *"], "skip": days}
+        found = (await penstock.post("/api/schedules/preview", {"spec": spec})).expect(200).json
+        [warning] = found["warnings"]
+        assert warning["reason"] == "skips_nothing"
+        assert "day of month 25" in warning["message"]
 
     async def test_frequent_fires_are_counted(self, penstock: Client) -> None:
         asked = {"spec": {"cron_expressions": ["* * * * *"]}}

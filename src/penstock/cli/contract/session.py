@@ -72,6 +72,11 @@ class ContractSession(CliSession):
         self._verifies = True
         self._scope: str | None = None
 
+    @property
+    def asks_code_to_cancel(self) -> bool:
+        """In the contract, a cancelled run whose code cannot clean up is closed at once."""
+        return False
+
     def settle(self, *, connects: bool) -> None:
         """Resolve what was not given: flags win over variables, variables over the environment, that over defaults.
 

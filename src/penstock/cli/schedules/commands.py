@@ -64,7 +64,7 @@ def create_schedule(
     spec = spec_of(fields)
     if not any(name in spec for name in MOMENTS):
         raise click.UsageError("Say when it fires, with --cron, --every or --calendar.")
-    action, policies = action_of(fields, priority_options), policies_of(fields)
+    action, policies = action_of(session, fields, priority_options), policies_of(fields)
     if not fields["workflow_type"] and not fields["activity_type"]:
         raise click.UsageError("Say what it starts, with --type or --activity.")
     connection = session.connect()
@@ -158,7 +158,7 @@ def update_schedule(
     **fields: Any,
 ) -> None:
     """Change what is given and keep the rest; --cron, --every and --calendar together replace each other."""
-    body = given(action=action_of(fields, priority_options), **policies_of(fields))
+    body = given(action=action_of(session, fields, priority_options), **policies_of(fields))
     changed = spec_of(fields)
     if not body and not changed:
         raise click.UsageError("Name what to change, such as --cron, --input or --overlap.")

@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from penstock.cli.inputs import JsonObjectParam, KeyValueParam, SecondsParam, arguments, given, pairs
+from penstock.cli.transport.session import CliSession
 from penstock.cli.workflows.run_options import input_option
 
 OVERLAPS: Final = ("skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other", "allow_all")
@@ -215,8 +216,8 @@ def policies_of(fields: dict[str, Any]) -> dict[str, Any]:
     return given(**found, search_attributes=pairs(fields["attributes"], "--search-attribute"))
 
 
-def action_of(fields: dict[str, Any], priority: dict[str, Any]) -> dict[str, Any]:
-    """The action that the flags give."""
+def action_of(session: CliSession, fields: dict[str, Any], priority: dict[str, Any]) -> dict[str, Any]:
+    """The action that the flags of a session's command give."""
     if fields["workflow_type"] and fields["activity_type"]:
         raise click.UsageError("--type and --activity are alternatives; give one of them.")
     values: tuple[Any, ...] = fields["values"]
@@ -226,5 +227,5 @@ def action_of(fields: dict[str, Any], priority: dict[str, Any]) -> dict[str, Any
         **priority,
         input=arguments(values) if values else None,
         retry_policy=given(max_attempts=fields["max_attempts"]),
-        deliver_cancel=True if fields["workflow_type"] else None,
+        deliver_cancel=True if fields["workflow_type"] and session.asks_code_to_cancel else None,
     )

@@ -119,12 +119,19 @@ def draw_backfill(screen: Screen, body: Json) -> None:
 def draw_events(screen: Screen, body: Json) -> None:
     screen.rows(
         body.get("events") or [],
-        "number=sequence, event=event_type:name, recorded=recorded_at:when, started=workflow_instance_id, details",
+        "number=sequence, event=event_type:name, recorded=recorded_at:when, by, started=workflow_instance_id, details",
         empty="No events after that one.",
-        details=lambda row: data(row["payload"]) if row.get("payload") else None,
+        by=lambda row: (row.get("principal") or {}).get("id"),
+        details=_event_details,
     )
     if body.get("has_more"):
         echo_err(f"See more with --after {body.get('next_cursor')}.")
+
+
+def _event_details(event: Json) -> ScreenCell | None:
+    """The payload of an event, less the principal, who has a column."""
+    payload = {name: value for name, value in (event.get("payload") or {}).items() if name != "principal"}
+    return data(payload) if payload else None
 
 
 def spec_text(spec: Mapping[str, Any]) -> str:

@@ -26,17 +26,32 @@ def server() -> None:
 @click.option("--host", metavar="ADDRESS", help="Address to listen on [env: DW_HOST].")
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="Port to listen on [env: DW_PORT].")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with settings.")
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Server processes behind the one port; more than 1 needs PostgreSQL [env: DW_SERVER_PROCESSES].",
+)
 @click.pass_obj
-def start_server(session: CliSession, host: str | None, port: int | None, config: Path | None) -> None:
+def start_server(
+    session: CliSession, host: str | None, port: int | None, config: Path | None, processes: int | None
+) -> None:
     """Run a server in the foreground until SIGTERM or Ctrl-C."""
-    settings = load_settings(config, listen_flags(host, port))
+    settings = load_settings(config, listen_flags(host, port, processes))
     from penstock import assembly
 
     if session.json:
         listen = settings.listen
         show_json(json.dumps({"host": listen.host, "port": listen.port, "server_id": settings.server_id}))
     with explained():
-        assembly.serve(settings)
+        if settings.listen.processes == 1:
+            assembly.serve(settings)
+            return
+        from penstock.cli.server.processes import fork_servers
+
+        assembly.configure_logs(settings.logs)
+        child = fork_servers(settings, assembly.bind(settings))
+        assembly.serve(child.settings, bound=child.bound, metrics_socket=child.metrics_socket)
 
 
 @server.verb("info", example="penstock server info")

@@ -44,7 +44,7 @@ def explained() -> Iterator[None]:
         raise CommandError(error.reason, error.message, ADVICE.get(error.reason, "")) from error
 
 
-def listen_flags(host: str | None, port: int | None) -> dict[str, str]:
-    """The settings behind --host and --port, where they were given."""
-    given = {"DW_HOST": host, "DW_PORT": None if port is None else str(port)}
-    return {name: value for name, value in given.items() if value is not None}
+def listen_flags(host: str | None, port: int | None, processes: int | None = None) -> dict[str, str]:
+    """The settings behind --host, --port and --processes, where they were given."""
+    given = {"DW_HOST": host, "DW_PORT": port, "DW_SERVER_PROCESSES": processes}
+    return {name: str(value) for name, value in given.items() if value is not None}

@@ -56,13 +56,16 @@ class EngineConnection(ServerConnection):
         from penstock.sdk.clients.client import Client
         from penstock.sdk.connection.transport import route
 
-        client = await Client.connect(
-            self.url,
-            namespace=self.namespace,
-            token=self.token,
-            insecure=self.insecure,
-            retry_for=_PATIENCE,
-        )
+        try:
+            client = await Client.connect(
+                self.url,
+                namespace=self.namespace,
+                token=self.token,
+                insecure=self.insecure,
+                retry_for=_PATIENCE,
+            )
+        except ValueError as error:
+            raise CommandError("invalid_address", str(error), "Correct --server or its variable.") from error
         return await client.transport.control(
             method,
             route(*path),

@@ -43,6 +43,11 @@ class CliSession:
     json: bool = False
     signature_key: str | None = None
 
+    @property
+    def asks_code_to_cancel(self) -> bool:
+        """Whether what is started receives a cancel request that comes before its code has run."""
+        return True
+
     def connect(self) -> ServerConnection:
         """Return the connection that the flags and the environment describe; no request is sent yet."""
         from penstock.cli.transport.connection import ServerConnection, Target
@@ -66,6 +71,10 @@ class CliSession:
         from penstock.cli.transport.connection import Target
         from penstock.cli.transport.engine_connection import EngineConnection
 
+        if self.signature_key is not None:
+            raise click.UsageError(
+                "--signature-key: Temporal has no signed requests; pass the API key as --token."
+            )
         return EngineConnection(
             Target.parse(DEFAULT_SERVER),
             token=self.token or os.environ.get(TOKEN_VARIABLE) or None,

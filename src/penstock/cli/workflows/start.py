@@ -106,7 +106,7 @@ def start_workflow(
         **with_default(id_policies, workflow_id, duplicate_policy),
         **priority_options,
         **fields,
-        deliver_cancel=True,
+        deliver_cancel=session.asks_code_to_cancel or None,
     )
     conflict = id_policies.get("id_conflict_policy")
     signal = _signal(workflow_id, duplicate_policy or conflict, signal_name, signal_values)

@@ -78,9 +78,15 @@ def _next(record: ScheduleRecord) -> str:
 
 def _buffered(record: ScheduleRecord) -> Sequence[str]:
     waiting, open_runs = record.progress.buffered, record.progress.open_runs
+    by_hand = record.progress.buffered_by_hand
     if not waiting:
         return []
-    return [f"Buffered fires: {waiting}. They start when its open runs ({open_runs}) have closed."]
+    if record.is_active or by_hand == waiting:
+        return [f"Buffered fires: {waiting}. They start when its open runs ({open_runs}) have closed."]
+    found = [f"Buffered fires: {waiting}. They start after it is resumed."]
+    if by_hand:
+        found.append(f"Those by hand ({by_hand}) start when its open runs ({open_runs}) have closed.")
+    return found
 
 
 def _skipped(record: ScheduleRecord) -> Sequence[str]:

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.schedules.cron import Calendar
 from penstock.core.schedules.spec import Interval, ScheduleSpec, TooManyLooks, all_moments, moments
@@ -29,6 +30,7 @@ class SpecWarningReason(StrEnum):
     FREQUENT_FIRES = "frequent_fires"
     SHARED_MINUTE = "shared_minute"
     NEVER_FIRES = "never_fires"
+    SKIPS_NOTHING = "skips_nothing"
     NO_WORKER = "no_worker"
 
 
@@ -52,11 +54,35 @@ def spec_warnings(spec: ScheduleSpec, zone: tzinfo, now_ms: int) -> Sequence[Spe
     if first is None:
         return [SpecWarning(SpecWarningReason.NEVER_FIRES, "It has no moment from now on.")]
     found = list(islice(_clock_changes(spec, zone, now_ms), 4))
+    found += _skips_nothing(spec, zone, now_ms)
     a_day, is_all = _fires_a_day(spec, zone, first)
     if a_day >= FREQUENT:
         count = f"{a_day:,}" if is_all else f"more than {a_day - 1:,}"
         found.append(SpecWarning(SpecWarningReason.FREQUENT_FIRES, f"It fires {count} times a day."))
     return found
+
+
+def _skips_nothing(spec: ScheduleSpec, zone: tzinfo, now_ms: int) -> Sequence[SpecWarning]:
+    """Calendars in `skip` that match no moment of the next year, usually because they name a day and no hour."""
+    left = [each for each in spec.skip if not each.year]
+    if left:
+        coming = all_moments(replace(spec, skip=()), zone, now_ms, now_ms + CLOCK_CHANGES_DAYS * DAY_MS)
+        try:
+            for at_ms in coming:
+                wall = wall_time(_EPOCH + timedelta(milliseconds=at_ms), zone)
+                left = [each for each in left if not each.matches(wall)]
+                if not left:
+                    break
+        except TooManyLooks:
+            return []
+    return [
+        SpecWarning(
+            SpecWarningReason.SKIPS_NOTHING,
+            f"No moment of the next year is skipped by {_calendar_in_words(each)}. "
+            "A whole day has the hours 0 to 23 and the minutes 0 to 59.",
+        )
+        for each in left
+    ]
 
 
 def _fires_a_day(spec: ScheduleSpec, zone: tzinfo, first: int) -> tuple[int, bool]:

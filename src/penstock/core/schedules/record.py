@@ -39,6 +39,11 @@ class FireKind(StrEnum):
     MANUAL = "manual"
     BACKFILL = "backfill"
 
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether a person asked for the fire, so that it starts while the schedule is paused, too."""
+        return self is not FireKind.SCHEDULED
+
 
 class FireState(StrEnum):
     BUFFERED = "buffered"
@@ -93,6 +98,8 @@ class ScheduleProgress(Struct, frozen=True, kw_only=True, omit_defaults=True):
     missed: int = 0
     open_runs: int = 0
     buffered: int = 0
+    buffered_by_hand: int = 0
+    """Those of `buffered` that a person asked for, which start while the schedule is paused, too."""
     remaining: int | None = None
     """Starts until `max_runs` is reached."""
     last_sequence: int = 0

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from penstock.core.model import OutboxMessage, RunStatus
 from penstock.core.schedules.due import BufferedFire, DueFire, MissedMoments, next_step, too_late
-from penstock.core.schedules.overlap import SkipReason
+from penstock.core.schedules.overlap import BUFFER_MAX, SkipReason
 from penstock.core.schedules.record import (
     FireKey,
     FireKind,
@@ -25,7 +25,7 @@ from penstock.core.timestamps import iso
 from penstock.engine.context import EngineContext
 from penstock.engine.runs.fire_closed import FireClosed, fire_closed_of
 from penstock.engine.schedules.locked_schedule import LockedSchedule
-from penstock.engine.schedules.zones import is_newer, timing_of
+from penstock.engine.schedules.zones import Timing, is_newer, timing_of
 from penstock.ports.store import Tx
 
 STEPS_MAX: Final = 20
@@ -64,14 +64,14 @@ async def _step(ctx: EngineContext, tx: Tx, record: ScheduleRecord) -> ScheduleR
             _record_missed(schedule, missed)
         case DueFire(nominal_ms=nominal_ms):
             key = FireKey(record.schedule_key, nominal_ms, FireKind.SCHEDULED)
-            late = too_late(record, nominal_ms, tx.now_ms)
+            late = too_late(record, timing.spec, timing.zone, key, tx.now_ms)
             if late is None:
                 await schedule.fire(key, record.policies.overlap)
             else:
                 schedule.skip(key, late)
             schedule.move_cursor(nominal_ms)
         case BufferedFire():
-            await _start_buffered(tx, schedule)
+            await _start_buffered(tx, schedule, timing)
         case None:
             pass
     schedule.save()
@@ -96,13 +96,18 @@ def _record_missed(schedule: LockedSchedule, missed: MissedMoments) -> None:
     schedule.move_cursor(missed.last_ms)
 
 
-async def _start_buffered(tx: Tx, schedule: LockedSchedule) -> None:
-    """Start the first buffered fire, or drop it if it is too late."""
+async def _start_buffered(tx: Tx, schedule: LockedSchedule, timing: Timing) -> None:
+    """Start the first buffered fire that may start, or drop it if it is too late."""
     record = schedule.record
-    waiting = await tx.schedules.fires(record.schedule_key, FireState.BUFFERED, 1)
-    schedule.advance(buffered=max(0, record.progress.buffered - 1) if waiting else 0)
-    for fire in waiting:
-        late = too_late(record, fire.nominal_at_ms, tx.now_ms)
+    waiting = await tx.schedules.fires(
+        record.schedule_key, FireState.BUFFERED, 1 if record.is_active else BUFFER_MAX
+    )
+    found = [each for each in waiting if record.is_active or each.kind.is_by_hand][:1]
+    if not found:
+        schedule.advance(buffered=len(waiting), buffered_by_hand=0)
+    for fire in found:
+        schedule.count_buffered(fire.kind, -1)
+        late = too_late(record, timing.spec, timing.zone, fire.key, tx.now_ms)
         if late is None:
             await schedule.start(fire.key, fire)
         else:

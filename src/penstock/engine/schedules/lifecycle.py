@@ -9,9 +9,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core import json_text
-from penstock.core.schedules.due import after_moment, with_due
-from penstock.core.schedules.overlap import BUFFER_MAX, SkipReason
+from penstock.core.attribution import caused_by
+from penstock.core.schedules.due import after_moment, resumed_cursor, with_due
 from penstock.core.schedules.record import (
+    SCHEDULED_BY_ID,
+    SCHEDULED_START_TIME,
     FireRecord,
     FireState,
     ScheduleEvent,
@@ -26,15 +28,17 @@ from penstock.core.timestamps import iso
 from penstock.engine.context import EngineContext
 from penstock.engine.runs.history_writer import DUE_TOPIC
 from penstock.engine.schedules import zones
+from penstock.engine.schedules.actions import decode
 from penstock.engine.schedules.locked_schedule import LockedSchedule
 from penstock.engine.schedules.zones import timing_of
-from penstock.engine.visibility.search_attributes import check_start
+from penstock.engine.visibility.search_attributes import check_values
 from penstock.errors import Conflict, NotFound, Reason, ValidationFailed
 from penstock.ports.store import Tx
 
 T = TypeVar("T")
 UPDATES_MAX: Final = 20
 """Updates that a version conflict looks at."""
+SET_BY_FIRES: Final = frozenset({SCHEDULED_BY_ID, SCHEDULED_START_TIME})
 RECENT: Final = 10
 """Fires and coming moments that a description shows."""
 
@@ -70,7 +74,6 @@ async def create(ctx: EngineContext, new: NewSchedule) -> ScheduleRecord:
     schedule_id = new.schedule_id or f"schedule-{key}"
 
     async def operation(tx: Tx) -> ScheduleRecord:
-        await check_start(tx, new.namespace, new.search_attributes)
         record = ScheduleRecord(
             schedule_key=key,
             namespace=new.namespace,
@@ -95,6 +98,7 @@ async def create(ctx: EngineContext, new: NewSchedule) -> ScheduleRecord:
             created_at_ms=tx.now_ms,
             updated_at_ms=tx.now_ms,
         )
+        await _check_attributes(tx, record)
         timing = timing_of(record)
         await zones.check_version(tx, timing.spec)
         version = zones.version_for(timing.spec)
@@ -109,7 +113,7 @@ async def create(ctx: EngineContext, new: NewSchedule) -> ScheduleRecord:
                 schedule_key=key,
                 sequence=1,
                 type=ScheduleEventType.CREATED,
-                payload="{}",
+                payload=json_text.written(caused_by(ctx.caller)),
                 at_ms=tx.now_ms,
             )
         )
@@ -174,8 +178,8 @@ async def update(
         if if_version is not None and if_version != before.version:
             raise await _version_conflict(tx, before, if_version)
         changed = change(before)
-        if changed.search_attributes != before.search_attributes:
-            await check_start(tx, namespace, changed.search_attributes)
+        if (changed.search_attributes, changed.action) != (before.search_attributes, before.action):
+            await _check_attributes(tx, changed)
         progress = changed.progress
         if changed.policies.max_runs != before.policies.max_runs:
             most = changed.policies.max_runs
@@ -183,13 +187,15 @@ async def update(
         schedule.record = replace(
             changed, progress=progress, updated_at_ms=tx.now_ms, version=before.version + 1
         )
-        if changed.spec != before.spec or changed.policies.jitter_s != before.policies.jitter_s:
+        if changed.spec != before.spec:
             timing_of(before)  # the moments of a newer server are not replaced by older ones
             await zones.check_version(tx, zones.spec_of(schedule.record))
             schedule.change(zone_version=zones.NOT_NEEDED)
             schedule.move_cursor(tx.now_ms)
-            if changed.spec != before.spec and schedule.record.nominal_at_ms is None:
+            if schedule.record.nominal_at_ms is None:
                 raise _never_fires()
+        if schedule.record.progress.remaining == 0:
+            await schedule.drop_buffered()
         facts = {"changed": _changed(before, changed), "version": schedule.record.version}
         schedule.append(ScheduleEventType.UPDATED, facts)
         schedule.save()
@@ -199,12 +205,14 @@ async def update(
 
 
 async def pause(ctx: EngineContext, namespace: str, schedule_id: str, note: str | None) -> ScheduleRecord:
-    """Pause a schedule; nothing happens if it is paused."""
+    """Pause a schedule. If it is paused, only a new note is recorded."""
 
     async def act(tx: Tx, schedule: LockedSchedule) -> ScheduleRecord:
-        if schedule.record.is_active:
+        is_active = schedule.record.is_active
+        if is_active or note not in (None, schedule.record.note):
             schedule.change(status=ScheduleStatus.PAUSED, note=note, updated_at_ms=tx.now_ms)
-            schedule.advance(paused_at_ms=tx.now_ms)
+            if is_active:
+                schedule.advance(paused_at_ms=tx.now_ms)
             schedule.append(ScheduleEventType.PAUSED, _noted(note))
             schedule.save()
         return schedule.record
@@ -213,13 +221,16 @@ async def pause(ctx: EngineContext, namespace: str, schedule_id: str, note: str 
 
 
 async def resume(ctx: EngineContext, namespace: str, schedule_id: str, note: str | None) -> ScheduleRecord:
-    """Resume a paused schedule at its next moment after now: what it missed is not caught up."""
+    """Resume a paused schedule: what it missed is not caught up. If it is active, only a new note is recorded."""
 
     async def act(tx: Tx, schedule: LockedSchedule) -> ScheduleRecord:
-        if schedule.record.status is ScheduleStatus.PAUSED:
+        is_paused = not schedule.record.is_active
+        if is_paused or note not in (None, schedule.record.note):
             schedule.change(status=ScheduleStatus.ACTIVE, note=note, updated_at_ms=tx.now_ms)
-            schedule.advance(paused_at_ms=None)
-            schedule.move_cursor(tx.now_ms)
+            if is_paused:
+                schedule.advance(paused_at_ms=None)
+                timing = timing_of(schedule.record)
+                schedule.move_cursor(resumed_cursor(schedule.record, timing.spec, timing.zone, tx.now_ms))
             schedule.append(ScheduleEventType.RESUMED, _noted(note))
             schedule.save()
         return schedule.record
@@ -231,12 +242,8 @@ async def delete(ctx: EngineContext, namespace: str, schedule_id: str) -> Schedu
     """Delete a schedule and its buffered fires. Runs that it started go on; its history stays."""
 
     async def act(tx: Tx, schedule: LockedSchedule) -> ScheduleRecord:
-        waiting = await tx.schedules.fires(schedule.record.schedule_key, FireState.BUFFERED, BUFFER_MAX)
-        for fire in waiting:
-            reason = SkipReason.SCHEDULE_DELETED.value
-            tx.schedules.save_fire(replace(fire, state=FireState.SKIPPED, reason=reason))
+        await schedule.drop_buffered()
         schedule.change(status=ScheduleStatus.DELETED, updated_at_ms=tx.now_ms)
-        schedule.advance(buffered=0)
         schedule.append(ScheduleEventType.DELETED, {"reason": "deleted"})
         schedule.save()
         return schedule.record
@@ -260,6 +267,19 @@ async def on_schedule(
         return await act(tx, LockedSchedule(ctx, tx, record))
 
     return await ctx.store.transact(operation, key=_key(namespace, schedule_id))
+
+
+async def _check_attributes(tx: Tx, record: ScheduleRecord) -> None:
+    """Refuse search attributes with which no fire could start, and those that each fire sets itself."""
+    by_field = {
+        "search_attributes": record.search_attributes,
+        "action.search_attributes": decode(record.action).start.search_attributes,
+    }
+    for field, text in by_field.items():
+        values = json_text.read(text)
+        if taken := SET_BY_FIRES & values.keys():
+            raise ValidationFailed({f"{field}.{name}": ["is set by each fire"] for name in sorted(taken)})
+        await check_values(tx, record.namespace, values, field)
 
 
 async def _version_conflict(tx: Tx, record: ScheduleRecord, if_version: int) -> Conflict:

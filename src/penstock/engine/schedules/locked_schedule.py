@@ -8,10 +8,20 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from penstock.core import json_text
+from penstock.core.attribution import caused_by
 from penstock.core.schedules.due import after_moment, exhausted, recomputed, with_due, with_due_kept
-from penstock.core.schedules.overlap import OVERLAPPING, Buffer, Overlap, Skip, SkipReason, decide_fire
+from penstock.core.schedules.overlap import (
+    BUFFER_MAX,
+    OVERLAPPING,
+    Buffer,
+    Overlap,
+    Skip,
+    SkipReason,
+    decide_fire,
+)
 from penstock.core.schedules.record import (
     FireKey,
+    FireKind,
     FireRecord,
     FireState,
     ScheduleEvent,
@@ -87,7 +97,7 @@ class LockedSchedule:
                 schedule_key=self.record.schedule_key,
                 sequence=sequence,
                 type=kind,
-                payload=json_text.written(payload),
+                payload=json_text.written({**payload, **caused_by(self._ctx.caller)}),
                 workflow_id=None if fire is None else fire.workflow_id,
                 run_id=None if fire is None else fire.run_id,
                 at_ms=self._tx.now_ms,
@@ -161,6 +171,8 @@ class LockedSchedule:
             latest_run_id=run.run_id,
         )
         self.append(ScheduleEventType.TRIGGERED, self._facts(key) | {"outcome": "started"}, fire)
+        if self.record.progress.remaining == 0:
+            await self.drop_buffered(started=key)
         return fire
 
     def skip(
@@ -193,8 +205,26 @@ class LockedSchedule:
             last_skipped_at_ms=self._tx.now_ms,
         )
 
+    def count_buffered(self, kind: FireKind, more: int) -> None:
+        progress = self.record.progress
+        by_hand = more if kind.is_by_hand else 0
+        self.advance(
+            buffered=max(0, progress.buffered + more),
+            buffered_by_hand=max(0, progress.buffered_by_hand + by_hand),
+        )
+
+    async def drop_buffered(self, started: FireKey | None = None) -> None:
+        """Skip all buffered fires of a schedule that is deleted, except one that this transaction has started."""
+        if not self.record.progress.buffered:
+            return
+        reason = SkipReason.SCHEDULE_DELETED.value
+        for fire in await self._tx.schedules.fires(self.record.schedule_key, FireState.BUFFERED, BUFFER_MAX):
+            if fire.key != started:
+                self._tx.schedules.save_fire(replace(fire, state=FireState.SKIPPED, reason=reason))
+        self.advance(buffered=0, buffered_by_hand=0)
+
     def _buffer(self, key: FireKey, before: FireRecord | None) -> FireRecord:
-        self.advance(buffered=self.record.progress.buffered + 1)
+        self.count_buffered(key.kind, 1)
         fire = FireRecord(
             schedule_key=key.schedule_key,
             nominal_at_ms=key.nominal_at_ms,

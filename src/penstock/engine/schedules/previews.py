@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from itertools import islice
 
@@ -32,18 +33,23 @@ async def preview(
 ) -> SpecPreview:
     """The next moments of an unsaved specification, in words, with warnings."""
     tz = zone(spec.time_zone)
+    from_ms = await ctx.store.read(_now_ms) if after_ms is None else max(after_ms, FIRST_MS)
 
-    async def operation(tx: Tx) -> SpecPreview:
-        from_ms = tx.now_ms if after_ms is None else max(after_ms, FIRST_MS)
-        coming = list(islice(moments(spec, tz, from_ms), count))
-        warnings = list(spec_warnings(spec, tz, from_ms))
-        if coming:
-            minute_ms = coming[0] - coming[0] % MINUTE_MS
-            others = await tx.schedules.count_due(namespace, minute_ms, minute_ms + MINUTE_MS - 1)
-            warnings += [shared_minute(others, coming[0])] if others else []
-        return SpecPreview(coming, in_words(spec), warnings)
+    def computed() -> tuple[list[int], list[SpecWarning]]:
+        return list(islice(moments(spec, tz, from_ms), count)), list(spec_warnings(spec, tz, from_ms))
 
-    return await ctx.store.read(operation)
+    # in a thread: many rare expressions take a second
+    coming, warnings = await asyncio.to_thread(computed)
+    if coming:
+        first_ms = coming[0] - coming[0] % MINUTE_MS
+        last_ms = first_ms + MINUTE_MS - 1
+        others = await ctx.store.read(lambda tx: tx.schedules.count_due(namespace, first_ms, last_ms))
+        warnings += [shared_minute(others, coming[0])] if others else []
+    return SpecPreview(coming, in_words(spec), warnings)
+
+
+async def _now_ms(tx: Tx) -> int:
+    return tx.now_ms
 
 
 async def unserved(

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from temporalio import activity as ta
 from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
 
 from penstock.engines.temporal.failures import own_cancellation, to_temporal
 from penstock.engines.temporal.payloads import CONVERTER, envelope_of, plain_arguments, plain_value
@@ -32,6 +33,7 @@ from penstock.sdk.activities.info import ActivityInfo, WorkerIdentity
 from penstock.sdk.converters import DataConverter
 from penstock.sdk.failures import error_from
 from penstock.sdk.priority import Priority
+from penstock.sdk.worker.execution.local_activities import local_activities_disabled
 
 Json = dict[str, Any]
 _CANCEL: Final = {"cancel_requested": True, "can_continue": True}
@@ -46,6 +48,8 @@ class TemporalActivities:
         converter: reads arguments and writes results.
         worker: namespace, queue and name of the worker.
         options: options of our `ActivityRunner`.
+        runs_local: whether local activities run here. A worker without slots for them would wait for ever, so it
+            runs them in one slot, and they fail.
     """
 
     def __init__(
@@ -54,12 +58,16 @@ class TemporalActivities:
         converter: DataConverter,
         worker: WorkerIdentity,
         options: Mapping[str, Any],
+        *,
+        runs_local: bool = True,
     ) -> None:
-        self._converter, self._worker = converter, worker
+        self._converter, self._worker, self._runs_local = converter, worker, runs_local
         self.runner = ActivityRunner(
             definitions, converter, heartbeat=self._heartbeat, worker=worker, **options
         )
         self.functions = [self._function(each) for each in definitions]
+        if not runs_local and all(each.name is not None for each in definitions):
+            self.functions.append(ta.defn(dynamic=True)(_refuse_any))
 
     def _function(self, definition: ActivityDefinition) -> Callable[..., Any]:
         if definition.name is None:
@@ -79,6 +87,8 @@ class TemporalActivities:
 
     async def _run(self, args: Sequence[Any]) -> Any:
         info = self._info()
+        if info.is_local and not self._runs_local:
+            raise _disabled(info.activity_type)
         task = {
             "task_id": info.task_id,
             "arguments": self._envelope(args),
@@ -153,3 +163,17 @@ class TemporalActivities:
                 found.priority.fairness_weight or None,
             ),
         )
+
+
+async def _refuse_any(args: Sequence[RawValue]) -> Any:
+    """Stand in for the activities that this worker does not have."""
+    info = ta.info()
+    if info.is_local:
+        raise _disabled(info.activity_type)
+    raise ApplicationError(f'This worker has no activity "{info.activity_type}"', type="NotFoundError")
+
+
+def _disabled(activity_type: str) -> ApplicationError:
+    """Return the failure of a local activity on a worker without slots for them."""
+    failure = local_activities_disabled(activity_type)
+    return ApplicationError(failure["message"], type=failure["type"], non_retryable=True)

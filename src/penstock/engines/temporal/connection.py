@@ -100,6 +100,7 @@ class TemporalAddress:
         if (
             parts.scheme not in ("temporal", "temporals")
             or not parts.hostname
+            or "," in parts.netloc  # one address, also of a cluster
             or "/" in path
             or parts.fragment
             or not port

@@ -19,6 +19,8 @@ from penstock.sdk import failures as ours
 from penstock.sdk.errors.failure_codec import CHAIN_MAX, REMOTE, message_of, stack_of
 
 _OWN_CANCELLATION: Final = "penstock.CancelledError"
+_TYPES: Final = {"ExternalWorkflowExecutionNotFound": "WorkflowNotFound"}
+"""Our types for errors that Temporal itself makes, by its types."""
 _STACK: Final = "penstock_stack"
 """Attribute of a translated error: where user code raised it. Its own traceback is that of the translation."""
 _TIMEOUTS: Final = {
@@ -87,7 +89,7 @@ def _ours(error: theirs.FailureError) -> ours.FailureError:
             return ours.ApplicationError(
                 error.message,
                 *error.details,
-                type=error.type or None,
+                type=_TYPES.get(error.type or "", error.type) or None,
                 non_retryable=error.non_retryable,
                 next_retry_delay=error.next_retry_delay,
                 category=ours.ApplicationErrorCategory[error.category.name],

@@ -34,6 +34,7 @@ from penstock.sdk.converters.from_plain import from_plain
 from penstock.sdk.converters.payload_codecs import DATA_KEY, ENCODED_KEY
 from penstock.sdk.converters.payload_converters import ENCODING_KEY
 from penstock.sdk.converters.to_plain import to_plain
+from penstock.wire.payloads import parse
 
 
 class PlainJson(EncodingPayloadConverter):
@@ -82,11 +83,13 @@ WITHOUT_TRACEBACKS = TemporalDataConverter(
 )
 
 
-def plain_arguments(envelope: Envelope | str | None) -> list[Any]:
-    """Return encoded arguments as plain data, with codecs applied."""
-    if envelope is None:
-        return []
-    found = payload_codec.decode(envelope if isinstance(envelope, str) else envelope["blob"])
+def plain_arguments(given: object) -> list[Any]:
+    """Return the arguments of a request as plain data, with codecs applied. Raises `ValidationFailed`.
+
+    Args:
+        given: an envelope, as the SDK sends it, or plain JSON, as commands do. Our server takes the same forms.
+    """
+    found = payload_codec.decode(parse(given, "input").blob)
     return found if isinstance(found, list) else [found]
 
 

@@ -11,10 +11,11 @@ to read types that JSON has none for: `Client.connect(…, plugins=[plugin])` se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from temporalio.plugin import SimplePlugin
+from temporalio.worker import Worker, WorkerConfig
 
 from penstock.engines.temporal.activities import TemporalActivities
 from penstock.engines.temporal.definitions import temporal_class
@@ -22,6 +23,7 @@ from penstock.engines.temporal.lint import check_code
 from penstock.engines.temporal.payloads import CONVERTER
 from penstock.engines.temporal.port import RunSettings
 from penstock.engines.temporal.refusals import not_here
+from penstock.engines.temporal.runner import GuardedRunner
 from penstock.engines.temporal.support import check_support
 from penstock.sdk.activities.definition import ActivityDefinition
 from penstock.sdk.activities.info import WorkerIdentity
@@ -64,15 +66,34 @@ class PenstockPlugin(SimplePlugin):
         check_support(config)
         settings = RunSettings(data_converter, getter, interceptors)
         beats = auto_heartbeat if auto_heartbeat is not None else config is not None and config.auto_heartbeat
-        self.activities_runner = TemporalActivities(
-            [ActivityDefinition.to_run(each) for each in activities],
-            data_converter,
-            WorkerIdentity("", "", "plugin"),
-            {"thread_slots": thread_slots, "auto_heartbeat": beats, "interceptors": interceptors},
-        )
+        self._definitions = definitions
+        self._activities = [ActivityDefinition.to_run(each) for each in activities]
+        self._converter = data_converter
+        self._options = {"thread_slots": thread_slots, "auto_heartbeat": beats, "interceptors": interceptors}
+        self._of_workers: list[TemporalActivities] = []
         super().__init__(
             "penstock",
             data_converter=CONVERTER,
             workflows=[temporal_class(each, settings) for each in definitions],
-            activities=self.activities_runner.functions,
         )
+
+    def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
+        """Add the workflows, with their determinism guard, and activities with threads and processes of their own."""
+        config = super().configure_worker(config)
+        where = WorkerIdentity("", config.get("task_queue") or "", config.get("identity") or "plugin")
+        activities = TemporalActivities(self._activities, self._converter, where, self._options)
+        self._of_workers.append(activities)
+        config["activities"] = [*(config.get("activities") or ()), *activities.functions]
+        theirs = config.get("unsandboxed_workflow_runner")
+        config["unsandboxed_workflow_runner"] = GuardedRunner(self._definitions, theirs)
+        return config
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002
+        """Run a worker, then release its threads and processes."""
+        try:
+            await super().run_worker(worker, next)
+        finally:
+            registered = worker.config(active_config=True).get("activities") or ()
+            for each in [one for one in self._of_workers if any(fn in registered for fn in one.functions)]:
+                self._of_workers.remove(each)
+                await each.runner.close()

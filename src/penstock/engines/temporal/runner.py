@@ -7,28 +7,44 @@ our engine it is off during a replay: what the code did then was checked when it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
+from temporalio.worker import (
+    UnsandboxedWorkflowRunner,
+    WorkflowInstance,
+    WorkflowInstanceDetails,
+    WorkflowRunner,
+)
 
 from penstock.sdk.replay.determinism_guard import DeterminismGuard
+from penstock.sdk.workflows.definitions import WorkflowDefinition
 
 
-class GuardedRunner(UnsandboxedWorkflowRunner):
+class GuardedRunner(WorkflowRunner):
     """Runs workflow code in this process, guarded unless its definition says `sandboxed=False`.
 
     Args:
-        unguarded: names of workflow types that are not guarded; None is the dynamic workflow.
+        definitions: the workflows of Penstock; all others run as another runner runs them.
+        others: that runner.
     """
 
-    def __init__(self, unguarded: frozenset[str | None] = frozenset()) -> None:
+    def __init__(
+        self, definitions: Iterable[WorkflowDefinition] = (), others: WorkflowRunner | None = None
+    ) -> None:
         super().__init__()
-        self._unguarded = unguarded
+        self._guarded = frozenset(each.name for each in definitions if each.is_guarded)
+        self._others = others or UnsandboxedWorkflowRunner()
+
+    def prepare_workflow(self, defn: Any) -> None:
+        self._others.prepare_workflow(defn)
+
+    def set_worker_level_failure_exception_types(self, types: Sequence[type[BaseException]]) -> None:
+        self._others.set_worker_level_failure_exception_types(types)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        instance = super().create_instance(det)
-        if det.defn.name not in self._unguarded:
+        instance = self._others.create_instance(det)
+        if det.defn.name in self._guarded:
             instance.activate = _guarded(instance.activate, det)  # type: ignore[assignment,method-assign]
         return instance
 

@@ -59,6 +59,7 @@ class SupportRule:
 
 
 _ENFORCED, _ROUGHLY, _NOT = SupportLevel.ENFORCED, SupportLevel.APPROXIMATED, SupportLevel.REFUSED
+_FOR_CACHE: Final = "unless max_cached_workflows is 0: one of them serves the workflows in memory"
 RULES: Final = (
     SupportRule("worker_config.default_task_queue", _ENFORCED, "the queue of the start"),
     SupportRule("worker_config.activity_queues.**", _ENFORCED, "arguments of each call"),
@@ -82,6 +83,15 @@ RULES: Final = (
         "by the server, divided over the partitions of the queue; eager activities are off",
     ),
     SupportRule("queue_options.**", _ENFORCED, "arguments of each call"),
+    SupportRule(
+        "worker_runtime_profiles.profiles.*.max_concurrent_workflow_tasks", _ROUGHLY, f"two, {_FOR_CACHE}", 1
+    ),
+    SupportRule(
+        "worker_runtime_profiles.profiles.*.max_concurrent_workflow_task_polls",
+        _ROUGHLY,
+        f"two, {_FOR_CACHE}",
+        1,
+    ),
     SupportRule("worker_runtime_profiles.**", _ENFORCED, "arguments of the worker; zero is zero"),
     SupportRule("worker_scopes.**", _ENFORCED, "by the worker program"),
     SupportRule("temporal_config.**", _ENFORCED, "by the worker that runs the workflow"),
@@ -125,6 +135,9 @@ LOST: Final = (
     ("Priority levels 0 to 9", "Temporal's five; fairness by its own rules, for each partition"),
     ("Prefetch, batches of claims, quarantine, child processes with `--processes`", "none"),
     ("`start_delay`, `good_until`, `cost_estimate`, `build_id` of an activity", "refused at the call"),
+    ("Caps on runs (`concurrency_key`), backoffs that do not grow by one factor", "refused at the start"),
+    ("Schedules of tasks and of the dispatch file (`@app.task(schedule=…)`)", "refused; see below"),
+    ("`report_source_lines` of a worker", "refused"),
     ("Business keys, batch operations, following a history", "search attributes, `temporal` CLI"),
 )
 """What a move to Temporal loses beyond settings, for the guide."""

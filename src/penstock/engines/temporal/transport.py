@@ -23,9 +23,11 @@ from urllib.parse import unquote
 from temporalio.client import Client as TemporalClient
 
 from penstock.engines.temporal.gateway.context import GatewayRequest
-from penstock.engines.temporal.gateway.table import find_answer
+from penstock.engines.temporal.gateway.table import check_query, find_answer
 from penstock.engines.temporal.refusals import not_here
+from penstock.errors import ValidationFailed
 from penstock.sdk.connection.transport import ControlOptions, Json, WorkOptions
+from penstock.sdk.failures import refusal
 from penstock.sdk.worker.engine_services import WorkerServices, WorkerSpec
 
 
@@ -56,7 +58,12 @@ class TemporalTransport:
             name: value for name, value in (options.get("query") or {}).items() if value is not None
         }
         request = GatewayRequest(self.client, names, body or {}, query, options.get("idempotency_key"))
-        return await answer(request)
+        check_query(method, path, answer, query)
+        try:
+            return await answer(request)
+        except ValidationFailed as error:
+            body = {"reason": str(error.reason), "message": str(error), **error.details}
+            raise refusal(422, body) from error
 
     async def work(self, path: str, body: Json, **options: Unpack[WorkOptions]) -> Json:
         raise not_here(f"the worker request {path}", "workers of Temporal poll through temporalio")

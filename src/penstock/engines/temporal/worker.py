@@ -110,22 +110,25 @@ class TemporalServices:
         spec = self._spec
         where = WorkerIdentity(spec.namespace, queue, spec.identity)
         return TemporalActivities(
-            list(spec.registry.activities.values()), spec.converter, where, _runner_options(spec)
+            list(spec.registry.activities.values()),
+            spec.converter,
+            where,
+            _runner_options(spec),
+            runs_local=spec.options.max_concurrent_local_activities > 0,
         )
 
     def _worker(self, queue: str, activities: TemporalActivities) -> Worker:
         spec, options = self._spec, self._spec.options
         settings = RunSettings(spec.converter, spec.dispatch, spec.interceptors)
         definitions = list(spec.registry.workflows.values()) if options.max_concurrent_workflow_tasks else []
+        runner = GuardedRunner(definitions)
         return Worker(
             self._client,
             task_queue=queue,
             workflows=[temporal_class(each, settings) for each in definitions],
             activities=activities.functions,
-            workflow_runner=GuardedRunner(),
-            unsandboxed_workflow_runner=GuardedRunner(
-                frozenset(each.name for each in definitions if not each.is_guarded)
-            ),
+            workflow_runner=runner,
+            unsandboxed_workflow_runner=runner,
             identity=spec.identity,
             build_id=spec.build_id or spec.identity,
             debug_mode=options.debug_mode,
@@ -178,12 +181,15 @@ def queue_rate(options: WorkerOptions, config: DispatchConfig | None, queue: str
 
 
 def _tuner(options: WorkerOptions) -> WorkerTuner:
-    """Return fixed slots. A cache needs two workflow task slots: one of them serves the sticky queue."""
+    """Return fixed slots. A cache needs two workflow task slots: one of them serves the sticky queue.
+
+    Local activities of a worker without slots for them fail; they need one slot for that.
+    """
     least = 2 if options.max_cached_workflows else 1
     return WorkerTuner.create_composite(
         workflow_supplier=FixedSizeSlotSupplier(max(options.max_concurrent_workflow_tasks, least)),
         activity_supplier=FixedSizeSlotSupplier(options.max_concurrent_activity_tasks),
-        local_activity_supplier=FixedSizeSlotSupplier(options.max_concurrent_local_activities),
+        local_activity_supplier=FixedSizeSlotSupplier(max(1, options.max_concurrent_local_activities)),
         nexus_supplier=FixedSizeSlotSupplier(1),
     )
 
@@ -216,6 +222,8 @@ def check_options(spec: WorkerSpec) -> None:
         raise not_here("metrics of a worker", "temporalio has metrics of its own: set its Runtime")
     if options.process_recycle_over_bytes is not None:
         raise not_here("process_recycle_over_bytes")
+    if options.report_source_lines:
+        raise not_here("report_source_lines", "they are for the dashboard of our server")
     if len(spec.task_queues) > 1:
         raise not_here(
             "a worker of several task queues that share their slots", "run one worker for each queue"

@@ -35,7 +35,12 @@ from penstock.sdk.clients.schedules.descriptions import (
 )
 from penstock.sdk.clients.schedules.schedule import Schedule, UnsetFieldError
 from penstock.sdk.clients.schedules.spec import ScheduleIntervalSpec, ScheduleSpec
-from penstock.sdk.failures import ScheduleAlreadyRunningError, ScheduleNotFoundError, ServerRefused
+from penstock.sdk.failures import (
+    NotOnThisEngineError,
+    ScheduleAlreadyRunningError,
+    ScheduleNotFoundError,
+    ServerRefused,
+)
 from penstock.sdk.tasks.options import TaskOptions
 
 if TYPE_CHECKING:
@@ -136,7 +141,15 @@ class DeclaredSchedules:
 
         Raises:
             ServerRefused: for another reason than a missing permission.
+            NotOnThisEngineError: schedules are declared, and the client is of another engine.
         """
+        engine = getattr(self._client.transport, "engine", None)
+        if engine is not None:
+            if not self._declared:
+                return []
+            names = ", ".join(self._declared)
+            what = f"a declared schedule ({names})"
+            raise NotOnThisEngineError(what, engine=engine.capitalize(), why="use create_schedule")
         try:
             found = [await self._apply(name, schedule) for name, schedule in self._declared.items()]
             return [*(each for each in found if each is not None), *await self._pause_undeclared()]

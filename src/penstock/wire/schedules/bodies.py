@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from penstock.core.attribution import PRINCIPAL
 from penstock.core.schedules.record import (
     FireRecord,
     FireState,
@@ -130,11 +131,14 @@ def backfilled(at_ms: int, each: FireRecord | Exception) -> Body:
 
 
 def event(each: ScheduleEvent) -> Body:
+    """An event. Its principal is in the payload, too, where clients of the contract look for it."""
+    payload = json.loads(each.payload)
     return {
         "id": f"{each.schedule_key}-{each.sequence}",
         "sequence": each.sequence,
         "event_type": each.type.value,
-        "payload": json.loads(each.payload),
+        "payload": payload,
+        "principal": payload.get(PRINCIPAL),
         "workflow_instance_id": each.workflow_id,
         "workflow_run_id": each.run_id,
         "recorded_at": iso(each.at_ms),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import uuid
 from typing import Any, Final
 
 from temporalio.api.common.v1 import ActivityType
@@ -16,14 +18,15 @@ from temporalio.service import RPCError, RPCStatusCode
 from penstock.engines.temporal.failures import from_temporal
 from penstock.engines.temporal.gateway import requests
 from penstock.engines.temporal.gateway.context import GatewayRequest, Json, refusals, retry_policy_of
-from penstock.engines.temporal.options import UNLIMITED
+from penstock.engines.temporal.gateway.filters import visibility_query
+from penstock.engines.temporal.options import UNLIMITED, retry_policy
 from penstock.engines.temporal.payloads import envelope_of, plain_arguments
 from penstock.engines.temporal.refusals import not_here
 from penstock.sdk.converters import DEFAULT
 from penstock.sdk.failures import CancelledError, ServerRefused, TerminatedError, failure_of, refusal
 from penstock.sdk.failures import TimeoutError as TimedOut
+from penstock.wire.requests import StartActivity
 
-_LACKS: Final = ("business_key", "build_id", "cost_estimate", "good_until", "good_for_ms")
 _REUSE: Final = {
     "allow_duplicate": Reuse.ALLOW_DUPLICATE,
     "allow_duplicate_failed_only": Reuse.ALLOW_DUPLICATE_FAILED_ONLY,
@@ -37,7 +40,19 @@ _CLOCKS: Final = (
     "heartbeat_timeout",
     "start_delay",
 )
-_STATUSES: Final = {
+_FIELDS: Final = frozenset(
+    {
+        *("activity_id", "activity_type", "task_queue", "input", "retry_policy", "on_lost_lease"),
+        *(
+            "routing_key",
+            "dispatch",
+        ),  # how its options were found: the options themselves are fields of their own
+        *(f"{name}_{unit}" for name in _CLOCKS for unit in ("seconds", "ms")),
+        *requests.PRIORITY_FIELDS,
+        *requests.ID_FIELDS,
+    }
+)
+ACTIVITY_STATUSES: Final = {
     ActivityExecutionStatus.RUNNING: "running",
     ActivityExecutionStatus.COMPLETED: "completed",
     ActivityExecutionStatus.FAILED: "failed",
@@ -48,11 +63,11 @@ _STATUSES: Final = {
 
 
 async def start(request: GatewayRequest) -> Json:
-    body = request.body
-    request.refuse("a standalone activity", *_LACKS)
+    body = request.parse(StartActivity, "a standalone activity", _FIELDS)
+    activity_id = body.get("activity_id") or f"act-{uuid.uuid4()}"
     if body.get("on_lost_lease") == "redeliver":
         raise not_here("on_lost_lease='redeliver'", "an attempt whose worker died counts there")
-    conflict = str(body.get("id_conflict_policy") or "fail")
+    reuse, conflict = requests.id_policies(body)
     if conflict not in _CONFLICT:
         raise not_here(f"id_conflict_policy={conflict!r} of a standalone activity")
     clocks = requests.durations(body, **{name: name for name in _CLOCKS})
@@ -60,14 +75,13 @@ async def start(request: GatewayRequest) -> Json:
         clocks |= requests.durations(
             {"unlimited_seconds": UNLIMITED.total_seconds()}, schedule_to_close_timeout="unlimited"
         )
-    policy = retry_policy_of(body.get("retry_policy"))
     policies: Json = {
-        "id_reuse_policy": int(_REUSE[str(body.get("id_reuse_policy") or "allow_duplicate")]),
+        "id_reuse_policy": int(_REUSE[reuse]),
         "id_conflict_policy": int(_CONFLICT[conflict]),
     }
     made = StartActivityExecutionRequest(
         **requests.sent_by(request.client, request.key),
-        activity_id=body["activity_id"],
+        activity_id=activity_id,
         activity_type=ActivityType(name=body["activity_type"]),
         task_queue=TaskQueue(name=body["task_queue"]),
         input=await requests.payloads(plain_arguments(body.get("input"))),
@@ -75,20 +89,19 @@ async def start(request: GatewayRequest) -> Json:
         priority=requests.priority(body),
         **clocks,
     )
-    if policy is not None:
-        policy.apply_to_proto(made.retry_policy)
-    with refusals("activity_not_found", f"Activity {body['activity_id']!r}"):
+    retry_policy(retry_policy_of(body.get("retry_policy"))).apply_to_proto(made.retry_policy)
+    with refusals("activity_not_found", f"Activity {activity_id!r}"):
         try:
             answer = await request.client.workflow_service.start_activity_execution(made, retry=True)
         except RPCError as error:
             if error.status is not RPCStatusCode.ALREADY_EXISTS:
                 raise
-            message = f"The activity id {body['activity_id']!r} is in use"
+            message = f"The activity id {activity_id!r} is in use"
             raise refusal(409, {"reason": "instance_already_started", "message": message}) from error
     return {
-        "activity_id": body["activity_id"],
+        "activity_id": activity_id,
         "workflow_run_id": answer.run_id,
-        "outcome": "started_new" if answer.started else "returned_existing",
+        "outcome": "started_new" if answer.started else "returned_existing_active",
     }
 
 
@@ -152,17 +165,22 @@ async def describe(request: GatewayRequest) -> Json:
 
 async def list_activities(request: GatewayRequest) -> Json:
     """List standalone activities, without the fields that only a description has."""
-    status = request.query.get("status")
-    wanted = f"ExecutionStatus = '{status.capitalize()}'" if status else ""
-    limit = int(request.query.get("page_size") or 200)
+    token = request.query.get("next_page_token")
     same = {"attempt_count": 0, "priority": 5, "priority_key": 3, "fairness_weight": 1.0}
+    page = request.client.list_activities(
+        visibility_query(status=request.query.get("status"), of_workflows=False),
+        page_size=int(request.query.get("page_size") or 100),
+        next_page_token=base64.b64decode(token) if token else None,
+    )
     with refusals("activity_not_found", "The list"):
-        rows = [_row(each) | same async for each in request.client.list_activities(wanted, limit=limit)]
-    return {"activities": rows, "next_page_token": None}
+        await page.fetch_next_page()
+    following = base64.b64encode(page.next_page_token).decode() if page.next_page_token else None
+    rows = [_row(each) | same for each in page.current_page or ()]
+    return {"activities": rows, "next_page_token": following}
 
 
 def _row(found: Any) -> Json:
-    status = _STATUSES.get(found.status, "running")
+    status = ACTIVITY_STATUSES.get(found.status, "running")
     closed = found.close_time
     return {
         "activity_id": found.activity_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,10 +12,11 @@ from temporalio.client import Client as TemporalClient
 from temporalio.common import Priority as TemporalPriority
 from temporalio.service import RPCError, RPCStatusCode
 
-from penstock.engines.temporal import options as translated
 from penstock.engines.temporal.refusals import not_here
 from penstock.sdk.failures import Unreachable, refusal
-from penstock.sdk.retry import RetryPolicy
+from penstock.sdk.retry import FOR_EVER, RetryPolicy
+from penstock.wire.request_parser import parse
+from penstock.wire.requests import RequestModel
 
 Json = dict[str, Any]
 
@@ -31,10 +32,22 @@ class GatewayRequest:
     key: str | None = None
     """The idempotency key of a start."""
 
-    def refuse(self, what: str, *fields: str) -> None:
-        """Refuse fields of the body that Temporal has nothing for."""
-        for name in fields:
-            if self.body.get(name) is not None:
+    def parse(self, shape: type[RequestModel], what: str, fields: Collection[str]) -> Json:
+        """Return the fields of the body that are given. Raises `ValidationFailed` for what our server refuses, too.
+
+        Args:
+            shape: what our server accepts.
+            what: what the request is for, for messages.
+            fields: the fields that Temporal has something for; any other is refused by name.
+        """
+        parse(self.body, shape)
+        self.accept(what, fields)
+        return {name: value for name, value in self.body.items() if value is not None}
+
+    def accept(self, what: str, fields: Collection[str]) -> None:
+        """Refuse all other fields of the body: Temporal has nothing for them."""
+        for name, value in self.body.items():
+            if value is not None and name not in fields:
                 raise not_here(f"{name} of {what}")
 
 
@@ -84,29 +97,48 @@ def seconds(body: Mapping[str, Any], name: str) -> timedelta | None:
 
 
 def priority_of(body: Mapping[str, Any]) -> TemporalPriority:
-    """Return the priority of a request."""
-    given = body.get("priority") or {}
-    if not isinstance(given, Mapping):
-        raise not_here("a priority level from 0 to 9", "use Priority(priority_key=1 to 5)")
+    """Return the priority of a request. Its fields are flat or under `priority`, as on our server."""
+    given = body.get("priority")
+    nested = given if isinstance(given, Mapping) else {}
+    key = nested.get("priority_key") or body.get("priority_key")
+    if isinstance(given, int):
+        if given % 2 == 0:
+            raise not_here(f"priority level {given}", "it has five levels: use priority_key 1 to 5")
+        key = (given + 1) // 2
     return TemporalPriority(
-        priority_key=given.get("priority_key"),
-        fairness_key=given.get("fairness_key"),
-        fairness_weight=given.get("fairness_weight"),
+        priority_key=key,
+        fairness_key=nested.get("fairness_key") or body.get("fairness_key"),
+        fairness_weight=nested.get("fairness_weight") or body.get("fairness_weight"),
     )
 
 
-def retry_policy_of(wire: Mapping[str, Any] | None) -> Any:
-    """Return the retry policy of a request, whose pauses are listed. Temporal has a first one and a factor."""
+def retry_policy_of(wire: Mapping[str, Any] | None) -> RetryPolicy:
+    """Return the retry policy of a standalone activity. Without one a failure is final, as on our server.
+
+    Raises `NotOnThisEngineError` for pauses that do not grow by one factor.
+    """
     if wire is None:
-        return None
-    pauses = list(wire.get("backoff_ms") or [1000])
-    factor = pauses[1] / pauses[0] if len(pauses) > 1 and pauses[0] else 2.0
-    return translated.retry_policy(
-        RetryPolicy(
-            initial_interval=timedelta(milliseconds=pauses[0]),
-            backoff_coefficient=max(1.0, factor),
-            maximum_interval=timedelta(milliseconds=max(pauses[-1], pauses[0])),
-            maximum_attempts=0 if wire.get("max_attempts", 0) >= 2**31 - 1 else wire.get("max_attempts", 0),
-            non_retryable_error_types=wire.get("non_retryable_error_types") or None,
-        )
+        return RetryPolicy(maximum_attempts=1)
+    pauses = list(wire.get("backoff_ms") or [1000 * each for each in wire.get("backoff_seconds") or ()]) or [
+        0
+    ]
+    factor = _growth(pauses)
+    grown = [min(pauses[0] * factor**number, max(pauses)) for number in range(len(pauses))]
+    if any(abs(one - other) > max(1, other / 20) for one, other in zip(grown, pauses, strict=True)):
+        raise not_here("a backoff whose pauses do not grow by one factor", "its policies have a first pause")
+    attempts = wire.get("max_attempts") or 1
+    return RetryPolicy(
+        initial_interval=timedelta(milliseconds=pauses[0]),
+        backoff_coefficient=factor,
+        maximum_interval=timedelta(milliseconds=max(pauses)),
+        maximum_attempts=0 if attempts >= FOR_EVER else attempts,
+        non_retryable_error_types=wire.get("non_retryable_error_types") or None,
     )
+
+
+def _growth(pauses: Sequence[int]) -> float:
+    """Return the factor between pauses; those before the longest have it, but for rounding."""
+    last = max(1, pauses.index(max(pauses)) - 1)
+    if len(pauses) == 1 or not pauses[0]:
+        return 1.0
+    return float(max(1.0, (pauses[last] / pauses[0]) ** (1 / last)))

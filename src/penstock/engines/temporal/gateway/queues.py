@@ -15,6 +15,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, GetSystemInfoRequest
 from temporalio.client import ActivityExecutionStatus, WorkflowExecutionStatus
 
+from penstock.engines.temporal.gateway.activities import ACTIVITY_STATUSES
 from penstock.engines.temporal.gateway.context import GatewayRequest, Json, refusals
 from penstock.engines.temporal.gateway.runs import STATUSES
 from penstock.sdk.failures import refusal
@@ -142,7 +143,7 @@ async def why_activity(request: GatewayRequest) -> Json:
         found = await handle.describe()
     base: Json = {"activity_id": found.activity_id, "engine": "temporal", "unknown": list(UNKNOWN)}
     if found.status is not ActivityExecutionStatus.RUNNING:
-        status = found.status.name.lower()
+        status = ACTIVITY_STATUSES[found.status]
         return base | {"waits": False, "summary": f"It does not wait: it is {status}.", "findings": []}
     described = await _described(request, found.task_queue, "activity")
     if found.last_started_time is not None and found.next_attempt_schedule_time is None:

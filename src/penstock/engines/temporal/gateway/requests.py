@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.duration_pb2 import Duration
 from temporalio.api.common.v1 import Memo, Payloads, SearchAttributes
@@ -21,6 +21,25 @@ from temporalio.service import RPCError
 
 from penstock.engines.temporal.gateway.context import Json, priority_of, seconds
 from penstock.engines.temporal.payloads import CONVERTER
+from penstock.errors import ValidationFailed
+
+PRIORITY_FIELDS: Final = frozenset({"priority", "priority_key", "fairness_key", "fairness_weight"})
+ID_FIELDS: Final = frozenset({"duplicate_policy", "id_reuse_policy", "id_conflict_policy", "idempotency_key"})
+
+
+def id_policies(body: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what happens if the id is in use: by a closed run, and by an open one.
+
+    `duplicate_policy` is that of the contract: ids of closed runs are not used again.
+    """
+    duplicate = str(body.get("duplicate_policy") or "")
+    conflict = str(body.get("id_conflict_policy") or duplicate.replace("-", "_") or "fail")
+    if duplicate and duplicate.replace("-", "_") != conflict:
+        errors = {"id_conflict_policy": [f"contradicts duplicate_policy {duplicate}; send one of them"]}
+        raise ValidationFailed(errors)
+    is_by_contract = duplicate and body.get("id_conflict_policy") is None
+    otherwise = "reject_duplicate" if is_by_contract else "allow_duplicate"
+    return str(body.get("id_reuse_policy") or otherwise), conflict
 
 
 def sent_by(client: TemporalClient, request_id: str | None) -> Json:

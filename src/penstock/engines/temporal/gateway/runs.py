@@ -16,7 +16,9 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 
+from penstock.core.timestamps import iso
 from penstock.engines.temporal.gateway.context import GatewayRequest, Json, refusals
+from penstock.engines.temporal.gateway.filters import visibility_query
 from penstock.engines.temporal.gateway.requests import shown_attributes
 from penstock.engines.temporal.payloads import CONVERTER
 from penstock.engines.temporal.refusals import not_here
@@ -76,7 +78,7 @@ async def _pending(activity: Any) -> Json:
         "activity_execution_id": activity.activity_id,
         "activity_type": activity.activity_type.name,
         "attempt_count": activity.attempt,
-        "last_heartbeat_at": beat.ToDatetime().astimezone().isoformat() if beat.seconds else None,
+        "last_heartbeat_at": iso(beat.ToMilliseconds()) if beat.seconds else None,
         "last_heartbeat": {"details": details[0] if len(details) == 1 else details} if details else None,
         "last_failure": activity.last_failure.message or None,
         "state": PendingActivityState.Name(activity.state).removeprefix("PENDING_ACTIVITY_STATE_").lower(),
@@ -119,7 +121,7 @@ async def list_runs(request: GatewayRequest) -> Json:
         page = await request.client.workflow_service.list_workflow_executions(
             ListWorkflowExecutionsRequest(
                 namespace=request.client.namespace,
-                query=str(request.query.get("query") or ""),
+                query=_query(request),
                 page_size=int(request.query.get("page_size") or 100),
                 next_page_token=base64.b64decode(token) if token else b"",
             )
@@ -132,8 +134,15 @@ async def list_runs(request: GatewayRequest) -> Json:
     return {"workflows": rows, "next_page_token": following}
 
 
+def _query(request: GatewayRequest) -> str:
+    query = request.query
+    return visibility_query(
+        query.get("query"), status=query.get("status"), workflow_type=query.get("workflow_type")
+    )
+
+
 async def count_runs(request: GatewayRequest) -> Json:
-    query = str(request.query.get("query") or "")
+    query = _query(request)
     grouped = request.query.get("group_by") == "status"
     with refusals("instance_not_found", "The count"):
         found = await request.client.workflow_service.count_workflow_executions(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 from penstock.engines.temporal.gateway import activities, queues, runs, schedules, starts, workflows
 from penstock.engines.temporal.gateway.context import GatewayAnswer
@@ -50,6 +51,48 @@ _TABLE: dict[tuple[str, str], GatewayAnswer] = {
         )
     },
 }
+
+
+_PAGE: Final = ("page_size", "next_page_token")
+_QUERIES: Mapping[GatewayAnswer, Collection[str]] = {
+    runs.list_runs: ("query", "status", "workflow_type", *_PAGE),
+    runs.count_runs: ("query", "status", "workflow_type", "group_by"),
+    runs.describe: ("first_execution_run_id",),
+    runs.history: ("wait_new_event", "derived", *_PAGE),
+    activities.describe: ("run_id",),
+    activities.result: ("run_id", "wait_seconds"),
+    activities.cancel: ("run_id",),
+    activities.list_activities: ("status", *_PAGE),
+    queues.why_activity: ("run_id",),
+    schedules.list_all: ("query", "status", "workflow_type", *_PAGE),
+    workflows.result: ("first_execution_run_id", "wait_seconds"),
+    **dict.fromkeys(
+        (
+            workflows.signal,
+            workflows.query,
+            workflows.update,
+            workflows.cancel,
+            workflows.terminate,
+            queues.why,
+        ),
+        ("first_execution_run_id",),
+    ),
+}
+"""The query parameters that each answer has something for. Any other is refused by name."""
+
+
+def check_query(method: str, path: str, answer: GatewayAnswer, query: Mapping[str, Any]) -> None:
+    """Refuse query parameters that an answer would ignore.
+
+    Args:
+        method: of the request, for messages.
+        path: of the request, for messages.
+        answer: the function that `find_answer` returned.
+        query: the parameters that are given.
+    """
+    for name in query:
+        if name not in _QUERIES.get(answer, ()):
+            raise not_here(f"the parameter {name} of {method} {path}")
 
 
 def find_answer(method: str, parts: Sequence[str]) -> tuple[GatewayAnswer, list[str]]:

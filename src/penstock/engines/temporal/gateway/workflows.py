@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import (
@@ -40,7 +40,8 @@ from penstock.sdk.failures import (
 )
 from penstock.sdk.failures import TimeoutError as TimedOut
 
-_QUERY_TIMEOUT = timedelta(seconds=10)
+_NO_SERVER: Final = "connect error"
+_QUERY_TIMEOUT: Final = timedelta(seconds=10)
 
 
 async def result(request: GatewayRequest) -> Json:
@@ -118,7 +119,7 @@ async def query(request: GatewayRequest) -> Json:
             raise refusal(409, {"reason": "query_workflow_state_unavailable", "message": text}) from error
         is_unknown = "expected but not found" in text
         reason = "rejected_unknown_query" if is_unknown else "query_rejected"
-        body = {"reason": reason, "message": f"Query {name!r}: {text}", "failure": {"message": text}}
+        body = {"reason": reason, "message": text, "failure": {"message": text}}
         raise refusal(409, body) from error
     except Exception as error:
         if _timed_out(error):
@@ -130,10 +131,11 @@ async def query(request: GatewayRequest) -> Json:
 
 def _timed_out(error: BaseException | None) -> bool:
     cause = error.__cause__ if error is not None and not isinstance(error, RPCError) else error
-    return isinstance(cause, RPCError) and cause.status in (
-        RPCStatusCode.DEADLINE_EXCEEDED,
-        RPCStatusCode.CANCELLED,
-        RPCStatusCode.UNAVAILABLE,
+    return (
+        isinstance(cause, RPCError)
+        and cause.status
+        in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.UNAVAILABLE)
+        and _NO_SERVER not in cause.message
     )
 
 
@@ -159,22 +161,21 @@ async def update(request: GatewayRequest) -> Json:
                     value = await started.result()
                     found |= {"update_status": "completed", "result_envelope": envelope_of(value)}
         except WorkflowUpdateFailedError as error:
-            raise _update_refused(name, error) from error
+            raise _update_refused(error) from error
         except (TimeoutError, RPCTimeoutOrCancelledError):
             return {"run_id": handle.run_id, "update_status": "accepted", "result_envelope": None}
     return found
 
 
-def _update_refused(name: str, error: WorkflowUpdateFailedError) -> Exception:
+def _update_refused(error: WorkflowUpdateFailedError) -> Exception:
     """Return the refusal: a rejection, or a failure."""
     cause: Any = from_temporal(error.cause)
     is_rejected = isinstance(cause, ApplicationError) and cause.type == REJECTED
     if is_rejected and cause.__cause__ is not None:
         cause = cause.__cause__
-    text = str(getattr(cause, "message", cause))
     reason = "update_validator_rejected" if is_rejected else "update_failed"
-    body = {"reason": reason, "message": f"Update {name!r}: {text}", "failure": failure_of(cause, DEFAULT)}
-    return refusal(422, body)
+    message = str(getattr(cause, "message", cause))
+    return refusal(422, {"reason": reason, "message": message, "failure": failure_of(cause, DEFAULT)})
 
 
 async def cancel(request: GatewayRequest) -> Json:

@@ -67,7 +67,7 @@ class LocalActivities:
         ends_at: float | None,
     ) -> Json:
         if not self._slots.total:
-            return failed(_disabled(request))
+            return failed(local_activities_disabled(request.activity_type))
         await self._slots.take()
         try:
             info = self._info(request, task, terms, number, ends_at)
@@ -109,11 +109,11 @@ class LocalActivities:
         )
 
 
-def _disabled(request: LocalActivityRequest) -> Json:
-    """Fail the request immediately: a worker without local activity slots would never run it."""
+def local_activities_disabled(activity_type: str) -> Json:
+    """Return the failure of a local activity on a worker without slots for them: it would never run there."""
     return {
         "message": f"This worker runs no local activities (max_concurrent_local_activities is 0), so"
-        f' "{request.activity_type}" cannot run here. Call it with workflow.execute_activity, or raise'
+        f' "{activity_type}" cannot run here. Call it with workflow.execute_activity, or raise'
         " max_concurrent_local_activities",
         "type": "LocalActivitiesDisabled",
         "non_retryable": True,

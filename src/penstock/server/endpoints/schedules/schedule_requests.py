@@ -78,13 +78,14 @@ def checked_spec(document: Mapping[str, Any], jitter_s: int = 0) -> ScheduleSpec
 
 
 def action_document(body: ActionBody) -> dict[str, Any]:
-    """An action as JSON, with its names normalized."""
+    """An action as JSON, with its names normalized; raises `ValidationFailed` for two values of one field."""
     document = msgspec.to_builtins(body)
     found = {name: value for name, value in document.items() if value is not None}
     for alias, name in _ALIASES.items():
         if alias in found:
-            found.setdefault(name, found.pop(alias))
-            found.pop(alias, None)
+            value = found.pop(alias)
+            if found.setdefault(name, value) != value:
+                raise ValidationFailed({f"action.{alias}": ["is given twice with different values"]})
     return found
 
 

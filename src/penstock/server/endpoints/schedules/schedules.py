@@ -214,8 +214,9 @@ def _next_at_ms(record: ScheduleRecord) -> int | None:
     """When the next moment fires, with its jitter."""
     if not record.is_active or record.nominal_at_ms is None:
         return None
-    if is_newer(record):
+    if not record.progress.buffered or is_newer(record):
         return record.nominal_at_ms if record.due_at_ms is None else record.due_at_ms
+    # a buffered fire may be due before the next moment
     timing = timing_of(record)
     return fires_at_ms(timing.spec, timing.zone, record.schedule_key, record.nominal_at_ms)
 
