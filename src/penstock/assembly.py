@@ -61,11 +61,11 @@ from penstock.server.app import Application
 from penstock.server.auth import Authenticator, NamespaceCheck
 from penstock.server.auth.webhooks import WebhookReceiver
 from penstock.server.dashboard import Dashboard
+from penstock.server.endpoints.operations.simulation_process import PenstockSimulation
 from penstock.server.handler import ServerContext
 from penstock.server.in_process import send_request
 from penstock.server.metrics import Metrics
 from penstock.server.protocol import BoundedProtocol
-from penstock.server.simulation_process import PenstockSimulation
 from penstock.settings import CoordinationKind, LogFormat, LogPolicy, Settings, StoreKind, load
 from penstock.simulator.engine_driver import SimulatedClock, SimulationHost
 from penstock.stores import archive
