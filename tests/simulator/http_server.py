@@ -34,7 +34,6 @@ class HttpServer:
 
     def __init__(self, server: assembly.Server, clock: SimulatedClock, of: Workload) -> None:
         self._server, self._clock, self._workload = server, clock, of
-        self._due_tasks = due_tasks(server.ctx)
         self.grants: list[tuple[int, int]] = []
         self._free: dict[str, int] = {}
         self._attempts: dict[int, int] = {}
@@ -50,29 +49,23 @@ class HttpServer:
         ]
         arrivals = list(enumerate(self._workload.arrivals))
         self._moments = sorted(
-            {
-                0,
-                *moments,
-                *(at_ms for at_ms, *_ in joining),
-                *(each.at_ms for _, each in arrivals),
-                *(each.at_ms for each in self._workload.limits),
-            }
+            {*moments, *(at_ms for at_ms, *_ in joining), *(each.at_ms for _, each in arrivals)}
         )
         while self._moments:
             at_ms = heapq.heappop(self._moments)
             while self._moments and self._moments[0] == at_ms:
                 heapq.heappop(self._moments)
             self._clock.move_to(self._workload.start_ms + at_ms)
-            for limits in [each for each in self._workload.limits if each.at_ms == at_ms]:
-                for path, body in requests_for(limits):
-                    await self._request("PATCH", path, body)
+            if at_ms == 0:
+                for limits in self._workload.limits:
+                    for path, body in requests_for(limits):
+                        await self._request("PATCH", path, body)
             for _, worker_id, slots in [each for each in joining if each[0] == at_ms]:
                 await self._register(worker_id, slots)
             for end in [each for each in self._ends if each[0] == at_ms]:
                 self._ends.remove(end)
                 await self._report(*end[1:])
-            while await self._due_tasks.sweep():
-                pass
+            await due_tasks(self._server.ctx).sweep()
             for index, arrival in [each for each in arrivals if each[1].at_ms == at_ms]:
                 await self._start(index, arrival)
             while any([await self._poll(worker_id, at_ms) for worker_id in self._free]):
@@ -86,7 +79,6 @@ class HttpServer:
             "priority": arrival.level,
             "fairness_key": arrival.key or None,
             "fairness_weight": arrival.weight_milli / 1000,
-            "cost_estimate": arrival.cost,
             "retry_policy": {"max_attempts": 1000, "backoff_ms": list(arrival.backoff_ms)},
         }
         await self._request("POST", "/activities", {name: value for name, value in body.items() if value})

@@ -23,7 +23,6 @@ from penstock.wire.request_parser import parse_strict
 START_MS = 1_767_603_600_000
 """2026-01-05T09:00:00Z."""
 QUEUE = LimitTarget("queue", "q")
-GROUP = LimitTarget("group", "g")
 KEYS = ("", "a", "b")
 
 
@@ -80,9 +79,7 @@ async def measured(**fields: Any) -> Measures:
 
 @st.composite
 def small_workloads(draw: st.DrawFn) -> Workload:
-    """A few tasks of some keys and levels: with and without failures, caps, budgets, windows, limits of keys and of a
-    group, costs, changes on the way, and a second pool of workers.
-    """
+    """A few tasks of some keys and levels, with and without limits, failures and a second pool of workers."""
     arrivals = [
         SimulatedArrival(
             draw(st.integers(0, 20)) * 250,
@@ -95,38 +92,21 @@ def small_workloads(draw: st.DrawFn) -> Workload:
             key=draw(st.sampled_from(KEYS)),
             level=draw(st.sampled_from([3, 5])),
             weight_milli=draw(st.sampled_from([1_000, 2_500])),
-            cost=draw(st.sampled_from([0, 1, 3])),
             backoff_ms=(700,),
         )
         for _ in range(draw(st.integers(1, 14)))
     ]
     settings: dict[str, Any] = {}
-    group: dict[str, Any] = {}
     for name, values in {
         "max_active_leases": st.integers(1, 4),
         "max_dispatches_per_minute": st.integers(2, 8),
         "queue_rps_limit": st.sampled_from([0.5, 2, 20]),
         "weights": st.fixed_dictionaries({"a": st.sampled_from([1, 3])}),
         "fairness_key_max_running_default": st.integers(1, 2),
-        "keys": st.fixed_dictionaries({"b": st.sampled_from([{"max_running": 1}, {"rps_limit": 0.5}])}),
     }.items():
         if draw(st.booleans()):
             settings[name] = draw(values)
-    if "max_dispatches_per_minute" in settings and draw(st.booleans()):
-        settings["dispatch_window"] = "sliding"
-    if draw(st.booleans()):
-        settings["dispatch_budget_group"] = GROUP.name
-        group[draw(st.sampled_from(["max_dispatches_per_minute", "max_cost_per_minute"]))] = draw(
-            st.integers(3, 9)
-        )
     pools = [WorkerPool("q", draw(st.integers(1, 2)), draw(st.integers(1, 4)))]
     if draw(st.booleans()):
         pools.append(WorkerPool("q", 1, 2, joins_ms=1_250))
-    limits = [LimitSettings(GROUP, group)] if group else []
-    limits += [LimitSettings(QUEUE, settings)] if settings else []
-    if draw(st.booleans()):
-        later: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
-            [{"weights": {"b": 4}}, {"max_active_leases": 1}, {"weights": {"a": None, "b": 2}}]
-        )
-        limits.append(LimitSettings(QUEUE, draw(later), at_ms=draw(st.sampled_from([1_000, 2_400]))))
-    return workload(arrivals, pools, limits)
+    return workload(arrivals, pools, [LimitSettings(QUEUE, settings)] if settings else ())
