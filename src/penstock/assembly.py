@@ -61,6 +61,7 @@ from penstock.server.app import Application
 from penstock.server.auth import Authenticator, NamespaceCheck
 from penstock.server.auth.webhooks import WebhookReceiver
 from penstock.server.dashboard import Dashboard
+from penstock.server.endpoints.operations.simulation_process import PenstockSimulation
 from penstock.server.handler import ServerContext
 from penstock.server.in_process import send_request
 from penstock.server.metrics import Metrics
@@ -126,7 +127,9 @@ async def assembled(
             coordination=coordination,
             drivers=Drivers(settings.external_storage),
             archive=_archive(settings),
+            simulations=PenstockSimulation(),
         )
+        stack.push_async_callback(ctx.simulation_runs.close)
         await namespaces.ensure(ctx, settings.default_namespace)
         _log_declaration(await admission.declare(ctx, settings.admission, settings.server_id), settings)
         dispatcher = Dispatcher(ctx)

@@ -151,6 +151,8 @@ class Reason(StrEnum):
     CHANGE_NEEDS_APPROVAL = "change_needs_approval"
     CHANGE_PLAN_MOVED = "change_plan_moved"
     OWN_CHANGE_SET = "own_change_set"
+    SIMULATION_NOT_FOUND = "simulation_not_found"
+    TOO_MANY_SIMULATIONS = "too_many_simulations"
     TOO_MANY_FAIRNESS_KEYS = "too_many_fairness_keys"
     RATE_LIMIT_NOT_FOR_WORKFLOW_TASKS = "rate_limit_not_for_workflow_tasks"
     OVERRIDE_CONFLICT = "override_conflict"

@@ -12,8 +12,10 @@ from penstock.simulator.changes import parse_setting
 from penstock.simulator.comparison import SimulationComparison, SimulationResult, wait_text
 from penstock.simulator.load_source import ModelLoad
 from penstock.simulator.measures import Measures
-from penstock.simulator.model_file import ModelFile
-from penstock.simulator.search import Answer, Search, parse_knob, parse_target
+from penstock.simulator.model_file import ModelFile, generate
+from penstock.simulator.search.knobs import parse_knob
+from penstock.simulator.search.search import Answer, Search
+from penstock.simulator.search.targets import parse_target
 from penstock.simulator.workload import Workload
 from tests.simulator.loads import backlog, model, simulate, workers
 
@@ -41,8 +43,9 @@ async def compared(*changes: str, most: int = 3, **fields: Any) -> SimulationRes
 
 
 async def found(of: ModelFile, target: str, *knobs: str) -> Answer:
-    may = [parse_knob(of, each) for each in knobs]
-    return await Search(of, parse_target(target), may, run, seed=1, tasks_max=1_000).find()
+    load = ModelLoad(of)
+    may = [parse_knob(load.workload(1, 1_000), each) for each in knobs]
+    return await Search(load, parse_target(target), may, run, seed=1, tasks_max=1_000).find()
 
 
 async def test_a_raised_cap_shortens_the_wait_and_the_sentence_says_by_how_much() -> None:
@@ -122,4 +125,4 @@ def test_a_target_that_is_none_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["queue:q.max_dispatches_per_minute", "queue:q.paused", "workers:r", "luck"])
 def test_a_knob_that_cannot_be_raised_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
-        parse_knob(model(**CAPPED), text)
+        parse_knob(generate(model(**CAPPED), 1, 1_000), text)

@@ -10,6 +10,7 @@ from penstock.core.attribution import Caller
 from penstock.core.history.structural_limits import StructuralLimits
 from penstock.engine.runtime.query_pace import QueryPace
 from penstock.engine.runtime.query_polls import QueryPollRegistry
+from penstock.engine.runtime.simulation_runs import SimulationRuns
 from penstock.engine.runtime.stall_detector import StallDetector
 from penstock.engine.runtime.start_log import StartLog
 from penstock.engine.runtime.timeline_cache import TimelineCache
@@ -18,6 +19,7 @@ from penstock.ports.archive import Archive
 from penstock.ports.coordination import Coordination, InProcess
 from penstock.ports.entropy import Entropy
 from penstock.ports.objects import NoStorage, StorageDrivers
+from penstock.ports.simulation_process import NoSimulations, SimulationProcess
 from penstock.ports.store import Store
 from penstock.ports.wakeups import Wakeups
 from penstock.settings import Settings
@@ -44,6 +46,9 @@ class EngineContext(Struct, frozen=True):
     timelines: TimelineCache[Any] = field(default_factory=TimelineCache)
     archive: Archive | None = None
     """Where histories are archived before they are deleted; None disables archiving."""
+    simulations: SimulationProcess = field(default_factory=NoSimulations)
+    """Where simulations run."""
+    simulation_runs: SimulationRuns = field(default_factory=SimulationRuns)
     caller: Caller | None = None
     """Who sent the request; None in the server's own background duties."""
 

@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from penstock.errors import Reason
 from penstock.ports.tables.external_payloads import ExternalPayloads
-from penstock.ports.tables.limits import ChangeSets, Journal, Policies, Scopes
+from penstock.ports.tables.limits import ChangeSets, Journal, Policies, Scopes, Simulations
 from penstock.ports.tables.namespace_stats import NamespaceStats
 from penstock.ports.tables.next_due import NextDue
 from penstock.ports.tables.retention import Retention
@@ -113,6 +113,8 @@ class Tx(Protocol):
     def scopes(self) -> Scopes: ...
     @property
     def change_sets(self) -> ChangeSets: ...
+    @property
+    def simulations(self) -> Simulations: ...
     @property
     def run_places(self) -> RunPlaces: ...
     @property

@@ -110,6 +110,8 @@ STATUS: Final[Mapping[Reason, int]] = MappingProxyType(
         Reason.SEARCH_ATTRIBUTE_LIMIT_REACHED: 422,
         Reason.CONFIG_VERSION_CONFLICT: 409,
         Reason.CHANGE_SET_NOT_FOUND: 404,
+        Reason.SIMULATION_NOT_FOUND: 404,
+        Reason.TOO_MANY_SIMULATIONS: 409,
         Reason.CHANGE_SET_STALE: 409,
         Reason.CHANGE_SET_STATE_CONFLICT: 409,
         Reason.CHANGE_NEEDS_APPROVAL: 409,

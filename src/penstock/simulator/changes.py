@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -109,6 +109,20 @@ def _named(text: str, scope: str, rest: str, value: str) -> RehearsedSetting:
             continue
         return RehearsedSetting(target, tuple(path), _value(value))
     raise first_error or _invalid(f"{text!r} names no setting; write {scope}:NAME.SETTING=VALUE")
+
+
+def of_change_set(items: Iterable[Mapping[str, Any]]) -> list[Change]:
+    """The settings of a change set, as the API shows them."""
+    return [_item(each) for each in items]
+
+
+def _item(item: Mapping[str, Any]) -> RehearsedSetting:
+    scope, _, name = item["target"].partition(":")
+    key, setting = item["fairness_key"], item["setting"]
+    path: tuple[str, ...] = (setting,)
+    if key is not None:
+        path = (WEIGHTS, key) if setting == "fairness_weight_override" else (KEYS, key, setting)
+    return RehearsedSetting(LimitTarget(scope, name.removeprefix("*/")), path, item["after"])
 
 
 def parse_workers(text: str) -> WorkersChange:

@@ -21,6 +21,11 @@ class LoadSource(Protocol):
         ...
 
     @property
+    def time_factor(self) -> float:
+        """What times of its runs are to be multiplied by: more than 1 where the load was shrunk in time."""
+        ...
+
+    @property
     def facts(self) -> Any:
         """Everything that its workloads depend on, apart from the seed."""
         ...
@@ -42,6 +47,10 @@ class ModelLoad(Struct, frozen=True):
     @property
     def is_random(self) -> bool:
         return True
+
+    @property
+    def time_factor(self) -> float:
+        return 1.0
 
     @property
     def facts(self) -> Any:

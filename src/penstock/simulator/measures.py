@@ -129,6 +129,11 @@ class Measures:
                 each.slots_ms += passed_ms * each.slots
         self.now_ms = self.ended_at_ms = to_ms
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether every queue has been without waiting tasks since its longest backlog."""
+        return all(not each.peak_waiting or each.cleared_at_ms is not None for each in self.queues.values())
+
     def finish(self) -> None:
         """Add the last sample."""
         self._sample(self.now_ms)

@@ -151,12 +151,22 @@ def read_model(path: Path) -> ModelFile:
         document = read_toml_file(path, FILE_BYTES_MAX).document
     except InvalidValue as problem:
         raise _invalid(f"{path} {problem.message}") from None
+    return model_of(document, str(path))
+
+
+def model_of(document: dict[str, Any], name: str) -> ModelFile:
+    """A model from its tables.
+
+    Args:
+        document: the tables.
+        name: what the message of a refusal calls it.
+    """
     try:
         model = parse_strict(document, ModelFile)
         _check(model)
     except ValidationFailed as refused:
-        lines = (f"{name}: {text}" for name, texts in refused.details["errors"].items() for text in texts)
-        raise _invalid(f"{path} is not a model. " + "; ".join(lines)) from None
+        lines = (f"{field}: {text}" for field, texts in refused.details["errors"].items() for text in texts)
+        raise _invalid(f"{name} is not a model. " + "; ".join(lines)) from None
     return model
 
 
@@ -183,13 +193,18 @@ def generate(model: ModelFile, seed: int, tasks_max: int) -> Workload:
     last_ms = max((each[0] for each in arrivals), default=0)
     return Workload(
         [each[3] for each in arrivals],
-        tuple(_pool(each) for each in model.workers),
+        pools_of(model),
         tuple(limits_of(model)),
         round(start.timestamp() * 1000),
         max(duration_ms, 1),
         max(duration_ms, last_ms) * DRAIN_FACTOR + DRAIN_LEAST_MS,
-        milliseconds(model.lease),
+        lease_ms=milliseconds(model.lease),
     )
+
+
+def pools_of(model: ModelFile) -> tuple[WorkerPool, ...]:
+    """The workers of the file."""
+    return tuple(_pool(each) for each in model.workers)
 
 
 def limits_of(model: ModelFile) -> Iterator[LimitSettings]:

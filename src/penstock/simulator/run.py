@@ -141,6 +141,8 @@ class Simulation:
             await self._carry_out(at_ms)
             await self._claim_for_all()
             self._report_progress()
+            if self._workload.until_clear and at_ms and self.measures.is_clear:
+                break
         for queue in self._queues.values():
             _unsubscribe(queue)
         self.measures.finish()

@@ -65,6 +65,8 @@ class Workload(Struct, frozen=True):
     """How long tasks arrive."""
     until_ms: int = 0
     """When it ends at the latest, also with tasks waiting."""
+    until_clear: bool = False
+    """Whether it ends earlier, once every queue has had a moment without waiting tasks after its longest backlog."""
     lease_ms: int = 60_000
     """After this long the tasks of a dead worker run again."""
     notes: tuple[str, ...] = field(default=())

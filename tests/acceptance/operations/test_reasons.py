@@ -72,6 +72,8 @@ ELSEWHERE = {
     Reason.CHANGE_NEEDS_APPROVAL: "the server's tests of change sets",
     Reason.CHANGE_PLAN_MOVED: "the server's tests of change sets",
     Reason.OWN_CHANGE_SET: "the server's tests of change sets",
+    Reason.SIMULATION_NOT_FOUND: "the server's tests of simulations",
+    Reason.TOO_MANY_SIMULATIONS: "the server's tests of simulations",
     Reason.SCHEDULE_VERSION_CONFLICT: "the server's tests of schedule queries",
     Reason.LONG_POLL_CAPACITY_EXHAUSTED: "test_lifecycle",
     Reason.CONFIGURATION_INVALID: "test_lifecycle: the exit of a server that did not start",

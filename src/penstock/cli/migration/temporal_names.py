@@ -435,6 +435,9 @@ PARTS: Final[dict[str, str]] = {
         workflow.*Handle.uncancel
     """,
     "no value for what is not given: leave it out": "*.UNSPECIFIED *.IN_PROGRESS common.Priority.default",
+    "the handle uses the client's converter, and says only that the activity is to stop": """
+        client.AsyncActivityCancelledError.details client.AsyncActivityHandle.with_context
+    """,
     "a start returns before its child has begun": "workflow.ChildWorkflowHandle.first_execution_run_id",
     "[schedules](../guides/schedules.md) start runs: no workflow carries its own cron": """
         *(cron_schedule) *.cron_schedule workflow.continue_as_new(backoff_start_interval)

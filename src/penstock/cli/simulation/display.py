@@ -14,7 +14,7 @@ from penstock.simulator.comparison import (
     WaitFigures,
     wait_text,
 )
-from penstock.simulator.search import Answer
+from penstock.simulator.search.search import FoundChange
 
 BLIND_SPOTS = "Not simulated: the time of polls and reports, durations that grow with load"
 KEYS_SHOWN_MAX = 5
@@ -65,10 +65,11 @@ def _draw_calibration(screen: Screen, calibration: Calibration) -> None:
     )
 
 
-def draw_answer(screen: Screen, answer: Answer) -> None:
-    """Print what a search found, before the result of that change."""
+def draw_answer(screen: Screen, answer: FoundChange) -> None:
+    """Print what a search found, in words, before the result of that change."""
     screen.line(ScreenCell(answer.sentence, "bold green" if answer.is_met else "bold red"))
-    screen.line(ScreenCell(f"{answer.trials} trials", "dim"))
+    trials = "1 trial" if answer.trials == 1 else f"{answer.trials} trials"
+    screen.line(ScreenCell(trials, "dim"))
 
 
 def _draw_queue(screen: Screen, before: QueueFigures | None, after: QueueFigures) -> None:

@@ -15,6 +15,7 @@ from penstock.core.model import (
     QueueId,
     Task,
 )
+from penstock.core.operations.simulations import SimulationRecord
 from penstock.core.scheduling.backlog import KeyFilter
 from penstock.core.scheduling.fairness import LaneState
 from penstock.core.scheduling.gates import ScopeState
@@ -197,6 +198,25 @@ class ChangeSets(Protocol):
 
     def create(self, change_set: ChangeSet) -> None: ...
     def save(self, change_set: ChangeSet) -> None: ...
+
+
+class Simulations(Protocol):
+    async def get(self, namespace: str, simulation_id: str) -> SimulationRecord | None: ...
+    async def lock(self, simulation_id: str) -> SimulationRecord | None:
+        """The record, locked until the commit."""
+        ...
+
+    async def page(self, namespace: str, limit: int) -> Sequence[SimulationRecord]:
+        """Those of a namespace, newest first."""
+        ...
+
+    async def any_before(self, created_ms: int) -> bool: ...
+    def create(self, record: SimulationRecord) -> None: ...
+    def save(self, record: SimulationRecord) -> None: ...
+    def delete(self, simulation_id: str) -> None: ...
+    def forget(self, created_ms: int) -> None:
+        """Delete those that were created before an instant."""
+        ...
 
 
 class Journal(Protocol):

@@ -6,17 +6,19 @@ from typing import Final
 
 from penstock.core.permissions import RouteFamily as Family
 from penstock.server.endpoints.limits import budget_groups, change_sets, limits, pauses, run_caps
-from penstock.server.endpoints.operations import journal
+from penstock.server.endpoints.operations import journal, simulations
 from penstock.server.endpoints.visibility import queue_keys, queue_metrics, waiting_tasks
 from penstock.server.operation import Operation
 from penstock.wire.limits import change_sets as change_set_wire
 from penstock.wire.limits import limit_requests as wire
 from penstock.wire.limits import run_caps as run_cap_wire
+from penstock.wire.operations import simulations as simulation_wire
 
 _QUEUE = "/api/task-queues/{name}"
 _NAMESPACE = "/api/namespaces/{name}"
 _GROUP = "/api/budget-groups/{group}"
 _CHANGE_SET = "/api/change-sets/{change_set_id}"
+_SIMULATION = "/api/simulations/{simulation_id}"
 
 LIMIT_OPERATIONS: Final = (
     Operation(
@@ -149,6 +151,44 @@ LIMIT_OPERATIONS: Final = (
         change_set_wire.RollBackChangeSet,
         status=201,
         refusals=(409,),
+    ),
+    Operation(
+        "POST",
+        "/api/simulations",
+        "submit_simulation",
+        "Simulate a load with and without changes, or find the smallest change, in a process of its own.",
+        Family.WORK,
+        simulations.submit,
+        simulation_wire.SubmitSimulation,
+        status=202,
+        refusals=(404, 409),
+    ),
+    Operation(
+        "GET",
+        "/api/simulations",
+        "list_simulations",
+        "List simulations of the last 7 days, newest first, without their results.",
+        Family.WORK,
+        simulations.list_all,
+        query=simulation_wire.ListSimulations,
+    ),
+    Operation(
+        "GET",
+        _SIMULATION,
+        "read_simulation",
+        "Read a simulation: whether it is done, and its result.",
+        Family.WORK,
+        simulations.read,
+        refusals=(404,),
+    ),
+    Operation(
+        "DELETE",
+        _SIMULATION,
+        "cancel_simulation",
+        "Cancel a simulation that is under way; one that has ended stays.",
+        Family.WORK,
+        simulations.cancel,
+        refusals=(404,),
     ),
     Operation(
         "GET",

@@ -237,6 +237,8 @@ MEANINGS: Final[Mapping[str, Mapping[Reason, str]]] = MappingProxyType(
                 "The plan is not the one that was reviewed: `plan` is its hash now. Read it again."
             ),
             Reason.OWN_CHANGE_SET: "The author of a change set cannot approve it: somebody else has to.",
+            Reason.SIMULATION_NOT_FOUND: "The namespace has no simulation with this id; results are kept for 7 days.",
+            Reason.TOO_MANY_SIMULATIONS: "Ten simulations of the namespace are under way; wait for one or cancel it.",
             Reason.TOO_MANY_FAIRNESS_KEYS: (
                 "More than `most` keys of the queue would have settings. Unset some."
             ),

@@ -32,6 +32,10 @@ class TraceLoad(Struct, frozen=True):
         return any(isinstance(each, KeyLoadChange) and each.factor % 1 for each in self.changes)
 
     @property
+    def time_factor(self) -> float:
+        return 1.0
+
+    @property
     def facts(self) -> Any:
         return [self.trace.digest, list(map(str, self.changes))]
 

@@ -80,6 +80,7 @@ FILES = (
     "maintenance/next_due",
     "series/series",
     "operations/ui_sessions",
+    "operations/simulations",
 )
 """The .sql files. Writes are executed in this order on every server, so that locks are taken in one order."""
 

@@ -25,6 +25,7 @@ from penstock.stores.sql.operations.external_payloads import SqlExternalPayloads
 from penstock.stores.sql.operations.journal import SqlJournal
 from penstock.stores.sql.operations.namespaces import SqlNamespaces
 from penstock.stores.sql.operations.nonces import SqlNonces
+from penstock.stores.sql.operations.simulations import SqlSimulations
 from penstock.stores.sql.operations.ui_sessions import SqlUiSessions
 from penstock.stores.sql.schedules.schedules import SqlSchedules
 from penstock.stores.sql.series.series import SqlSeries
@@ -79,4 +80,5 @@ class SqlTx(Struct, dict=True):
     series = RepositoryAttribute(SqlSeries)
     ui_sessions = RepositoryAttribute(SqlUiSessions)
     change_sets = RepositoryAttribute(SqlChangeSets)
+    simulations = RepositoryAttribute(SqlSimulations)
     external_payloads = RepositoryAttribute(SqlExternalPayloads)

@@ -1,10 +1,10 @@
-"""Deletes expired nonces, meters, cost settlements, journal entries, records of schedules, and ended sessions."""
+"""Deletes expired nonces, meters, settlements, journal entries, records of schedules, sessions and simulations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.core.operations import ui_sessions
+from penstock.core.operations import simulations, ui_sessions
 from penstock.core.timestamps import MINUTE_MS
 from penstock.engine.context import EngineContext
 from penstock.engine.maintenance.sweeper import SLOW_TICK_S, Sweeper
@@ -29,6 +29,7 @@ async def _find(ctx: EngineContext, limit: int) -> Sequence[int]:
             or await tx.journal.any_before(_journal_from(ctx, tx.now_ms))
             or await tx.schedules.any_before(_fires_from(ctx, tx.now_ms))
             or await tx.ui_sessions.any_before(ui_sessions.unused_since(tx.now_ms))
+            or await tx.simulations.any_before(tx.now_ms - simulations.KEPT_MS)
         )
         return [tx.now_ms] if old else []
 
@@ -43,6 +44,7 @@ async def _delete(ctx: EngineContext, now_ms: int) -> bool:
         tx.journal.forget(_journal_from(ctx, now_ms))
         tx.schedules.forget(_fires_from(ctx, now_ms))
         tx.ui_sessions.forget(ui_sessions.unused_since(now_ms))
+        tx.simulations.forget(now_ms - simulations.KEPT_MS)
         return True
 
     return await ctx.store.transact(operation, key="old records")

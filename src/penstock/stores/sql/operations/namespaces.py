@@ -34,6 +34,7 @@ class SqlNamespaces(Repository):
                 self._session.record(f"clear_queue_{table}", row[1])
         self._session.record("clear_namespace_cohorts", name)
         self._session.record("clear_namespace_change_sets", name)
+        self._session.record("clear_namespace_simulations", name)
         return len(await self._session.fetch("clear_namespace_workers", name))
 
     async def reserve(self, namespace: Namespace) -> bool:

@@ -58,6 +58,11 @@ DELETE FROM cohorts WHERE namespace = :name;
 -- takes: name text
 DELETE FROM change_sets WHERE namespace = :name;
 
+-- name: clear_namespace_simulations
+-- unmerged
+-- takes: name text
+DELETE FROM simulations WHERE namespace = :name;
+
 -- name: clear_queue_lanes
 -- unmerged
 -- takes: queue_id bigint
