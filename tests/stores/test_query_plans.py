@@ -36,6 +36,7 @@ TAKES_ANY: Mapping[str, str] = {
     "any_settlement_before": "one row will do",
     "any_meter_before": "one row will do",
     "any_journal_before": "one row will do",
+    "any_old_simulation": "one row will do",
     "expired_queries": "some rows will do",
     "namespace_in_use": "one row will do",
 }

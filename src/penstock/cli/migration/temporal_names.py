@@ -527,7 +527,7 @@ PARTS: Final[dict[str, str]] = {
         client.Client.list_activities(query)
     """,
     "not there yet": """
-        client.Client.*_activity(summary) client.Client.get_async_activity_handle
+        client.Client.*_activity(summary)
         exceptions.TimeoutError.last_heartbeat_details
     """,
     "the server decides what it sends with a start": """
