@@ -5,8 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 UV     := $(BIN)/uv
-# Most tests wait for real servers, so three run at a time also on two cores.
-PYTEST_ARGS ?= -n 3 --dist loadscope
+# Most tests wait for real servers, so four run at a time also on two cores.
+PYTEST_ARGS ?= -n 4 --dist loadscope
 
 # Both are read by uv: never fetch another interpreter, and use the one of the environment.
 export UV_PYTHON_DOWNLOADS := never

@@ -12,6 +12,9 @@ from playwright.async_api import Page, expect
 from tests.support import live
 from tests.support.browser import PHONE, WatchedBrowsing, assert_accessible, assert_fits
 
+PAGES = ("/change-sets", "/change-sets/one")
+"""The pages that the story looks at with axe."""
+
 
 def _propose(server: live.LiveServer) -> str:
     settings: dict[str, Any] = {"queues": {"payments": {"max_active_leases": 0, "weights": {"acme": 3}}}}

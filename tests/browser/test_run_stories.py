@@ -17,6 +17,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from penstock.server.dashboard.pages import PAGES as ALL_PAGES
+from tests.browser.test_change_sets import PAGES as CHANGE_SET_PAGES
 from tests.browser.test_dashboard import PAGES as OTHER_PAGES
 from tests.support import live
 from tests.support.browser import (
@@ -161,7 +162,7 @@ async def signed_in(
 
 def test_every_page_with_an_address_of_its_own_is_looked_at() -> None:
     shapes = [re.sub(r"\{\w+\}", "[^/]+", each.path) for each in ALL_PAGES if not each.is_fragment]
-    looked_at = [each or "/" for each in (*PAGES, *OTHER_PAGES)]
+    looked_at = [each or "/" for each in (*PAGES, *OTHER_PAGES, *CHANGE_SET_PAGES)]
     left_out = [shape for shape in shapes if not any(re.fullmatch(shape, each) for each in looked_at)]
     assert left_out == ["/runs/[^/]+/[^/]+"], "the page of a run has two addresses"
 

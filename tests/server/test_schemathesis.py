@@ -19,11 +19,12 @@ from schemathesis.specs.openapi.checks import content_type_conformance, status_c
 
 from penstock.server.reference.openapi import document
 from tests.support import live
+from tests.support.effort import times
 from tests.support.live import LiveServer
 from tests.support.patience import PATIENCE_S
 
 CHECKS = [not_a_server_error, content_type_conformance, status_code_conformance]
-EXAMPLES_PER_OPERATION = 15
+EXAMPLES_PER_OPERATION = times(5)
 KNOWN = {"workflow_id": "known", "activity_id": "known-activity", "name": "known", "worker_id": "known"}
 """What half of the requests are about, so that they get beyond "not there"."""
 

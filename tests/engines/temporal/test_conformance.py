@@ -123,6 +123,10 @@ ELSEWHERE = {
     "wait_for_cancelled_sync",
     "wait_for_worker_shutdown",  # these end the worker: see test_attempts
     "wait_for_worker_shutdown_sync",
+    "cancellation_details",  # these are in tests/sdk/programs
+    "client",
+    "payload_converter",
+    "raise_complete_async",  # refused on Temporal
 }
 """Functions that no scenario can have."""
 
@@ -133,7 +137,7 @@ def test_every_public_function_is_in_a_scenario(name: str, module: Any) -> None:
         each for each in module.__all__ if not isinstance(getattr(module, each), type) or each == "unsafe"
     }
     functions -= {"RoutingKeyError", "UpdateMethod", "RawValue", "arg"}
-    assert functions - attributes_used(name) == ELSEWHERE & functions
+    assert functions - attributes_used(name) <= ELSEWHERE
 
 
 ERRORS = (

@@ -160,6 +160,9 @@ async def test_each_dialog_gives_its_change_as_a_command_that_the_command_line_t
     (await api.post("/api/budget-groups/shut/pause", {})).expect(200)
     (await api.post("/api/namespaces", {"name": "idle"}, role="admin")).expect(201)
     (await api.post("/api/namespaces/idle/pause", {})).expect(200)
+    proposal = {"reason": "a slow bank", "queues": {QUEUE: {"max_active_leases": 2}}}
+    proposed = (await api.post("/api/change-sets", proposal)).expect(201).json["change_set_id"]
+    change_set = f"/ui/change-sets/{proposed}/do"
     filled = "reason=a+slow+bank&for=900"
     scope, caps, task = "/ui/limits/change?scope", "/ui/run-limits/change?", "/ui/tasks/charge-2/act"
     commands = {
@@ -214,6 +217,10 @@ async def test_each_dialog_gives_its_change_as_a_command_that_the_command_line_t
         f"/ui/runs/bulk/cancel?{filled}": ["--query", "a slow bank"],
         f"/ui/runs/bulk/terminate?q=WorkflowType+%3D+%27orders%27&{filled}": ["--query", "a slow bank"],
         "/ui/runs/bulk/signal?signal_name=go": ["go"],
+        **{
+            f"{change_set}/{act}?reason=slow": [act]
+            for act in ("approve", "unapprove", "apply", "withdraw", "rollback")
+        },
     }
     made = set()
     for address, expected in commands.items():

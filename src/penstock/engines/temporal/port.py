@@ -154,6 +154,7 @@ class TemporalPort:
             elif name in known:
                 updates.append(known[name].value_unset())
         tw.upsert_search_attributes(updates)
+        self._info.search_attributes = _search_attributes()
 
     def patched(self, change_id: str, *, is_deprecated: bool) -> bool:
         self.check_writable("workflow.patched()")
@@ -338,7 +339,7 @@ class TemporalPort:
 
 
 def _started_as() -> Info:
-    """Return the run as it was started. Later changes of memo and search attributes are not in it."""
+    """Return the run as it was started. Later changes of the memo are not in it."""
     found = tw.info()
     given, parent = found.priority, found.parent
     return Info(
@@ -357,7 +358,10 @@ def _started_as() -> Info:
         run_timeout=found.run_timeout,
         priority=Priority(given.priority_key or 3, given.fairness_key or None, given.fairness_weight or 1.0),
         memo=dict(tw.memo()),
-        search_attributes={
-            pair.key.name: pair.value for pair in found.typed_search_attributes.search_attributes
-        },
+        search_attributes=_search_attributes(),
     )
+
+
+def _search_attributes() -> dict[str, Any]:
+    """The search attributes of the run as they are now."""
+    return {pair.key.name: pair.value for pair in tw.info().typed_search_attributes.search_attributes}

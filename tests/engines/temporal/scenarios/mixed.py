@@ -328,7 +328,7 @@ class AChildIsTerminated(Waits):
 
 
 @scenario(
-    expected=[{"Customer": "bob"}, {"m": {"x": [1, None]}}, [{"Customer": "kid"}, {"c": 1}, 2, "k"]],
+    expected=[{}, {"m": {"x": [1, None]}}, [{"Customer": "kid"}, {"c": 1}, 2, "k"]],
     search_attributes={"Customer": "bob"},
     memo={"m": {"x": [1, None]}},
 )
@@ -345,7 +345,7 @@ class AttributesOfAChild:
         )
         workflow.upsert_search_attributes({"Customer": None})
         workflow.upsert_memo({"m": None})
-        info = workflow.info()  # the run as it was started
+        info = workflow.info()  # the memo as it was at the start, the search attributes as they are now
         return [dict(info.search_attributes), dict(info.memo), of_child]
 
 
