@@ -72,6 +72,7 @@ ELSEWHERE = {
     Reason.CHANGE_NEEDS_APPROVAL: "the server's tests of change sets",
     Reason.CHANGE_PLAN_MOVED: "the server's tests of change sets",
     Reason.OWN_CHANGE_SET: "the server's tests of change sets",
+    Reason.UNIQUE_KEY_HELD: "the server's tests of unique keys",
     Reason.SIMULATION_NOT_FOUND: "the server's tests of simulations",
     Reason.TOO_MANY_SIMULATIONS: "the server's tests of simulations",
     Reason.SCHEDULE_VERSION_CONFLICT: "the server's tests of schedule queries",

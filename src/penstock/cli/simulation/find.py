@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,6 +113,8 @@ def find_change(
     with in_background() as on_progress:
         run = partial(run_workload, on_progress)
         search = Search(load, target, may, run, seed=seed, tasks_max=tasks_max)
+        import asyncio
+
         answer = asyncio.run(search.find())
     names = tuple(map(str, answer.changes))
     if not answer.changes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import os
@@ -109,6 +108,8 @@ def _of_state(asked: Mapping[str, Any], changes: Sequence[Change]) -> Any:
     forecast = LiveForecast(state, changes, seed=asked["seed"])
     with in_background() as on_progress:
         run = partial(run_workload, on_progress)
+        import asyncio
+
         return asyncio.run(forecast.find(run, version("penstock"), asked["live"]["queue"]))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +64,7 @@ def live(
     arrivals: float | None,
     seed: int,
 ) -> None:
-    """Forecast from the state of the server: when is the backlog gone, as it is and with changes?"""
+    """Forecast from the state of the server when the backlog is gone, as it is and with changes."""
     from importlib.metadata import version
 
     import msgspec
@@ -83,6 +82,8 @@ def live(
         limit_process(_MEMORY_BYTES, _CPU_S)
         forecast = LiveForecast(state, changes, seed=seed)
         with in_background() as on_progress:
+            import asyncio
+
             found = asyncio.run(forecast.find(partial(run_workload, on_progress), version("penstock"), queue))
     session.show_data(msgspec.to_builtins(found), partial(draw_forecast, forecast=found))
 
