@@ -555,7 +555,7 @@ def configure_logs(policy: LogPolicy) -> None:
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),  # one write a line: processes share stderr
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(
